@@ -24,7 +24,7 @@ from foremind.retrieval.embedding.bert_graph import build_bert
 from foremind.retrieval.embedding.conversion import ConvertedEncoder, is_prepared, prepare_model
 from foremind.retrieval.embedding.manifest import FolderSource, Manifest, PackageSource
 from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder
-from foremind.retrieval.embedding.model_registry import find_model
+from foremind.retrieval.embedding.model_registry import find_model, known_models, shipped_models
 from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.metrics import Metrics
@@ -143,6 +143,22 @@ def test_an_unknown_name_is_answered_with_what_can_be_done(
     """Not with the command that was just tried."""
     with pytest.raises(ModelUnusable, match=re.escape(advice)):
         find_model(name, tmp_path)
+
+
+@pytest.mark.parametrize("content", ['{"name": "broken"', '{"name": "broken", "later_field": 1}'])
+def test_a_manifest_that_cannot_be_read_stops_only_its_own_model(
+    tmp_path: Path, content: str
+) -> None:
+    """Of a later version, or cut off; whoever asks for it is told which file it is."""
+    for folder in ("broken", "folder"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "broken" / "manifest.json").write_text(content)
+    (tmp_path / "folder" / "manifest.json").mkdir()
+    assert set(known_models(tmp_path)) == set(shipped_models())
+    assert find_model("all-MiniLM-L6-v2", tmp_path).dimension == 384
+    for name, why in (("broken", "is not a model manifest"), ("folder", "cannot be read")):
+        with pytest.raises(ModelUnusable, match=rf"{name}/manifest\.json {why}"):
+            find_model(name, tmp_path)
 
 
 def test_an_onnx_folder_is_pooled_like_converted_weights(

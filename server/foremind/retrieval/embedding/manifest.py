@@ -110,6 +110,8 @@ def read_manifest(path: Path) -> Manifest:
         raw = path.read_bytes()
         data = tomllib.loads(raw.decode()) if path.suffix == ".toml" else msgspec.json.decode(raw)
         manifest = msgspec.convert(data, Manifest)
+    except OSError as error:
+        raise ModelUnusable(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, msgspec.DecodeError) as error:
         raise ModelUnusable(f"{path} is not a model manifest: {error}") from None
     if not 1 <= manifest.dimension <= MAX_DIMENSION:

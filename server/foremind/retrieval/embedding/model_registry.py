@@ -13,16 +13,16 @@ PULLED_MANIFEST = "manifest.json"
 def known_models(models_dir: Path) -> dict[str, Manifest]:
     """Return every known model by name; a shipped manifest takes precedence over a pulled copy.
 
-    Pulled manifests that fail their checksum are ignored.
+    Pulled manifests that fail their checksum, or cannot be read, are ignored.
     """
     shipped = shipped_models()
     shipped_folders = {manifest.folder_name for manifest in shipped.values()}
     pulled = [
-        read_manifest(path)
+        _readable(path)
         for path in sorted(models_dir.glob(f"*/{PULLED_MANIFEST}"))
         if path.parent.name not in shipped_folders and not _damaged(path.parent)
     ]
-    return {manifest.name: manifest for manifest in pulled} | shipped
+    return {manifest.name: manifest for manifest in pulled if manifest is not None} | shipped
 
 
 def shipped_models() -> dict[str, Manifest]:
@@ -44,7 +44,7 @@ def find_model(name: str, models_dir: Path) -> Manifest:
     """Return the manifest called `name`.
 
     Raises:
-        ModelUnusable: no such model is known, or its manifest fails its checksum.
+        ModelUnusable: no such model is known, or its manifest fails its checksum or cannot be read.
     """
     known = known_models(models_dir)
     if name in known:
@@ -55,6 +55,8 @@ def find_model(name: str, models_dir: Path) -> Manifest:
             f"{folder / PULLED_MANIFEST} is not what was pulled, so it is not used. Pull the model "
             f"again with the same options: foremind models pull {name}"
         )
+    if (folder / PULLED_MANIFEST).exists():
+        read_manifest(folder / PULLED_MANIFEST)  # says why it is not known
     raise ModelUnusable(
         f"No embedding model is called {name!r} here. Known: {', '.join(sorted(known))}. "
         f"{_how_to_add(name)}"
@@ -71,6 +73,13 @@ def _how_to_add(name: str) -> str:
         "Add one of the model hub by its whole name: foremind models pull ORGANISATION/NAME; "
         f"or one in a folder under this name: foremind models pull {name} --from FOLDER"
     )
+
+
+def _readable(path: Path) -> Manifest | None:
+    try:
+        return read_manifest(path)
+    except ModelUnusable:
+        return None
 
 
 def _damaged(folder: Path) -> bool:
