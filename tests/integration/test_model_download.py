@@ -114,6 +114,25 @@ async def test_a_model_of_the_hub_is_pulled_by_name_and_pinned(hub: str, tmp_pat
     code, listed, _ = await foremind(hub, tmp_path, "models", "list")
     assert code == 0
     assert "example/random-768" in listed
+    # Its prefixes hold, too: others are refused, not ignored.
+    pull = ("models", "pull", "example/random-768", "--query-prefix")
+    assert (await foremind(hub, tmp_path, *pull, ""))[0] == 0
+    code, _, said = await foremind(hub, tmp_path, *pull, "query: ")
+    assert code == 1
+    assert "prefix for a query '', on which its vectors depend" in " ".join(said.split())
+    assert "models/example--random-768 and pull it again" in " ".join(said.split())
+
+
+async def test_a_shipped_model_has_the_prefixes_it_ships_with(tmp_path: Path) -> None:
+    """Given as they are they are taken; others need another name."""
+    pull = ("models", "pull", "multilingual-e5-small", "--passage-prefix")
+    for prefix, why in (
+        ("passage: ", "could not be fetched"),
+        ("", "the prefix for a passage 'passage: '"),
+    ):
+        code, _, said = await foremind("http://127.0.0.1:9", tmp_path, *pull, prefix)
+        assert code == 1
+        assert why in " ".join(said.split())
 
 
 async def test_a_name_the_hub_does_not_know_is_a_clear_error(hub: str, tmp_path: Path) -> None:

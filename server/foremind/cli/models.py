@@ -53,8 +53,12 @@ def pull(
     folder: Path | None = typer.Option(
         None, "--from", help="Read the model's files from this folder instead of the hub."
     ),
-    query_prefix: str = typer.Option("", help="Prefix that the model expects before a query."),
-    passage_prefix: str = typer.Option("", help="Prefix that the model expects before a passage."),
+    query_prefix: str | None = typer.Option(
+        None, help="Prefix that the model expects before a query."
+    ),
+    passage_prefix: str | None = typer.Option(
+        None, help="Prefix that the model expects before a passage."
+    ),
 ) -> None:
     """Fetch a model, convert it to ONNX, quantise it to int8, verify and calibrate the result.
 
@@ -62,11 +66,17 @@ def pull(
     """
     settings = load_settings()
     name = name or settings.embedding_model
-    prefixes = Prefixes(query_prefix, passage_prefix)
+    prefixes = Prefixes(query_prefix or "", passage_prefix or "")
     if folder is not None:
         manifest = _describe_folder(name, folder, prefixes)
     else:
         manifest = _find_or_look_up(name, settings.models_dir, prefixes)
+    for of, given, known in (
+        ("query", query_prefix, manifest.query_prefix),
+        ("passage", passage_prefix, manifest.passage_prefix),
+    ):
+        if given is not None and given != known:
+            raise ModelUnusable(_other_prefix(manifest, settings.models_dir, f"{of} {known!r}"))
     if is_prepared(manifest, settings.models_dir) and not needs_calibration(
         manifest, settings.models_dir
     ):
@@ -99,6 +109,21 @@ def _describe_folder(name: str, folder: Path, prefixes: Prefixes) -> Manifest:
     if shipped is None:
         return describe_folder(name, folder, prefixes)
     return replace(shipped, sources=(FolderSource(str(folder.resolve())),))
+
+
+def _other_prefix(manifest: Manifest, models_dir: Path, known: str) -> str:
+    """Say what to do to use a known model with another prefix than its own."""
+    used = f"{manifest.name} is used with the prefix for a {known}, on which its vectors depend."
+    if manifest.name in shipped_models():
+        return (
+            f"{used} To use another, pull it under another name: foremind models pull NAME "
+            "--from FOLDER"
+        )
+    folder = models_dir / manifest.folder_name
+    return (
+        f"{used} To use another, remove {folder} and pull it again; a database with vectors of "
+        "the model will refuse it then."
+    )
 
 
 def _find_or_look_up(name: str, models_dir: Path, prefixes: Prefixes) -> Manifest:
