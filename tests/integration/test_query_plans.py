@@ -48,6 +48,7 @@ ABOUT_SEVERAL = {
     "rename_actor": "what an erased user did in the memories of others",
     "others_with_topics": "how many users share a topic",
     "relationship_versions": "those that a process holds in memory",
+    "relationships_after": "asked when a server starts with another embedding model",
 }
 #: Queries that a sharded database never runs.
 OF_ONE_NODE = {"insert_user_turn": "it sets the relationship itself"}

@@ -16,7 +16,7 @@ from pgvector import HalfVector
 
 from foremind.app.core import Core, core
 from foremind.domain.companion import CompanionFile, CompanionSettings, SignificanceRules
-from foremind.domain.errors import DatabaseUnsuitable, ModelMismatch, StorageUnavailable
+from foremind.domain.errors import DatabaseUnsuitable, StorageUnavailable
 from foremind.domain.policy import RecallPolicy, policy_for
 from foremind.domain.settings.settings import Settings, load_settings
 from foremind.domain.turn import ExchangeTurn, OpenedSession, Speaker
@@ -249,21 +249,6 @@ async def test_age_and_significance_limit_what_is_recalled(built: Core) -> None:
     assert await recall(built, session, "boat", filtered) == ["An important boat"]
     of_any_age = dataclasses.replace(OPEN, max_age_days=None)
     assert len(await recall(built, session, "boat", of_any_age)) == 3
-
-
-async def test_vectors_of_two_models_are_never_mixed(
-    built: Core, settings: Settings, tmp_path: Path
-) -> None:
-    """A database belongs to the model of its first vector."""
-    folder = tmp_path / "hub"
-    write_random_model(folder, dimension=768)
-    models = tmp_path / "models"
-    manifest = describe_folder("example/wide", folder, Prefixes())
-    prepare_model(manifest, models, print)
-    wide = settings.model_copy(update={"embedding_model": "example/wide", "models_path": models})
-    with pytest.raises(ModelMismatch, match=r"all-MiniLM-L6-v2 \(384\)"):
-        async with core(wide):
-            pass
 
 
 async def test_vectors_of_768_dimensions_are_stored_and_searched(

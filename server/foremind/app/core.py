@@ -33,6 +33,7 @@ from foremind.runtime.supervision import Supervisor, begin, stop
 from foremind.storage.database import Database
 from foremind.storage.embedded_postgres import EmbeddedPostgres, as_server, embedded_postgres
 from foremind.storage.migrations import migrate
+from foremind.storage.model_binding import bind_model
 from foremind.storage.stores import Stores
 
 # Allowed for a turn on top of the model's own timeout, until its reply is stored.
@@ -123,7 +124,7 @@ async def core(
         )
         claim_duration = timedelta(seconds=settings.llm_reply_timeout_s + _STORE_REPLY_S)
         stores = Stores.of(database, manifest.fingerprint, claim_duration)
-        await stores.memories.bind_model(manifest.name, manifest.dimension)
+        await bind_model(database, manifest.name, manifest.fingerprint, manifest.dimension)
         search = GatedSearch(
             RankedSearch(StoredCandidates(stores.memories), manifest.languages, manifest.floor),
             classifiers,

@@ -1,4 +1,4 @@
-"""Stores memories and finds candidates for recall; vectors of two models are never mixed."""
+"""Stores memories and finds candidates for recall."""
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -7,7 +7,6 @@ from typing import Any
 
 from pgvector import HalfVector
 
-from foremind.domain.errors import ModelMismatch
 from foremind.domain.memory import (
     Candidate,
     IndexedMemory,
@@ -36,22 +35,6 @@ class MemoryStore:
     def __init__(self, database: Database, fingerprint: str) -> None:
         self._database = database
         self._fingerprint = fingerprint
-
-    async def bind_model(self, name: str, dimension: int) -> None:
-        """Claim this store for an embedding model, or check that it belongs to it.
-
-        Raises:
-            ModelMismatch: the store holds vectors of another model.
-        """
-        await self._database.execute("claim_embedding_model", name, self._fingerprint, dimension)
-        owner = await self._database.row("embedding_model")
-        if owner is None or owner["fingerprint"] != self._fingerprint:
-            stored = "another model" if owner is None else f"{owner['name']} ({owner['dimension']})"
-            raise ModelMismatch(
-                f"This store's vectors were made by {stored}; they cannot be compared with those "
-                f"of {name} ({dimension}). Set FOREMIND_EMBEDDING_MODEL back, or use another "
-                "FOREMIND_DATA_DIR or FOREMIND_DATABASE_URL."
-            )
 
     async def turn(self, relationship_id: int, turn_id: int) -> TurnToRemember | None:
         """Return a turn with what ingesting it needs; None if it no longer exists."""
