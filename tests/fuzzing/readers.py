@@ -59,7 +59,7 @@ from foremind.text import (
     time_expressions,
     tokenization,
 )
-from foremind.text.languages import detection, utterances
+from foremind.text.languages import detection, prompt_words, utterances
 from foremind.text.statements import (
     belongings,
     clauses,
@@ -320,6 +320,10 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
         questions.is_turn_of_phrase(text),
     ),
     detection: lambda text, _: detection.language_of(text),
+    prompt_words: lambda text, _: (
+        prompt_words.english_day(text),
+        prompt_words.is_day_heading(text),
+    ),
     utterances: lambda text, _: (
         utterances.asks(text),
         utterances.only_asks(text),
