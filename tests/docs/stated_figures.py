@@ -137,6 +137,13 @@ def _capacity(result: Any) -> Iterator[Statement]:
         f"{gateway['prefetch']:.0f} ms of it for prefetching, and {sum(database.values()):.0f} ms "
         "at the database",
     )
+    for check in result["checks"]:
+        yield (
+            "docs/hosting.md",
+            f"| {check['gateways']} | {check['players']:,} | {check['message_interval_s']:.0f} s "
+            f"| {check['cores']:.2f} | {check['predicted_cores']:.2f} "
+            f"| {check['gib']:.2f} GiB | {check['predicted_gib']:.2f} GiB |",
+        )
 
 
 _DATABASES = {"postgresql": "PostgreSQL", "citus": "Citus, three nodes"}
