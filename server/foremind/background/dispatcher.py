@@ -15,7 +15,7 @@ from foremind.background.step_definitions import ACTIVITY_STEPS, LANES
 from foremind.background.step_runner import StepRunner
 from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError
-from foremind.domain.step import ClaimableLane, place_of
+from foremind.domain.step import ClaimableLane, Lane, place_of
 from foremind.runtime.supervision import TaskSet
 from foremind.storage.step_store import StepStore
 
@@ -33,6 +33,11 @@ _MAX_PENDING, _MAX_DUE = 8, 8  # relationships found by one poll
 _RETRY_DELAY_S = 5.0  # after a lane failed outside its steps
 
 _log = structlog.get_logger("foremind.background")
+
+
+def lease_of(lane: Lane) -> timedelta:
+    """Return for how long a lane is claimed at a time. Pure."""
+    return INGEST_LEASE if lane == "ingest" else LEASE
 
 
 class Dispatcher:
@@ -206,9 +211,13 @@ class Dispatcher:
         claimed = False
         try:
             now = self._clock.now()
-            until = now + (INGEST_LEASE if due.lane == "ingest" else LEASE)
             claimed = await self._step_store.claim(
-                due.relationship_id, due.lane, due.place, self._holder, now, until
+                due.relationship_id,
+                due.lane,
+                due.place,
+                self._holder,
+                now,
+                now + lease_of(due.lane),
             )
         finally:
             if not claimed:

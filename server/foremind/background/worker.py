@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import structlog
 
-from foremind.background.dispatcher import INGEST_LEASE, LEASE, Dispatcher
+from foremind.background.dispatcher import INGEST_LEASE, LEASE, Dispatcher, lease_of
 from foremind.background.lane_runner import LaneRunner
 from foremind.background.lanes import MAX_LANES_PER_MODEL, RunningLane
 from foremind.background.status import StepStatus, step_statuses
@@ -220,7 +220,7 @@ class BackgroundWorker:
     async def _renew_each(self, lanes: Iterable[RunningLane]) -> None:
         """Renew leases one by one, where that is possible."""
         for lane in lanes:
-            until = self._clock.now() + (INGEST_LEASE if lane.lane == "ingest" else LEASE)
+            until = self._clock.now() + lease_of(lane.lane)
             with contextlib.suppress(ForemindError):
                 await self._step_store.renew_one(
                     lane.relationship_id, lane.lane, self._lease_holder, until
