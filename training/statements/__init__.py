@@ -3,11 +3,11 @@
 Neither set was written by looking at the rules. A line of `sentences.jsonl` is one message:
 
 - `text`, and `at`, when it was said;
-- `facts`: what a profile should contain afterwards. `slot` is the title of the entry: for a favourite
-  "favourite colour", "favourite film" (spelled like this, the noun as the player wrote it); for all
-  others the slot itself. `value` may give several acceptable ways to write it, divided by "|". Case
-  and articles do not count. Of people, animals and named things a value has the kind and the name:
-  "sister Lena", "dog Scout", "boat Petrel".
+- `facts`: what a profile should contain afterwards. `slot` is the title of the entry: for a
+  favourite "favourite colour", "favourite film" (spelled like this, the noun as the player wrote
+  it); for all others the slot itself. `value` may give several acceptable ways to write it, divided
+  by "|". Case and articles do not count. Of people, animals and named things a value has the kind
+  and the name: "sister Lena", "dog Scout", "boat Petrel".
 - `plain`: whether the facts are stated so plainly that a careful rule should read all of them. If
   not, none need be read; in either case nothing else may be.
 """
