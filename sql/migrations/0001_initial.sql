@@ -57,8 +57,6 @@ CREATE TABLE relationships (
     -- The user's own settings, and the operator's, which rank between the companion's and the user's.
     settings jsonb NOT NULL DEFAULT '{}',
     operator_settings jsonb NOT NULL DEFAULT '{}',
-    -- Whether the user agreed to be counted by topic together with other users.
-    shares_counts boolean NOT NULL DEFAULT false,
     -- When the user agreed to be remembered, where the companion asks for it.
     consented_at timestamptz,
     -- When background work has to look at the relationship next; NULL: nothing happened.
@@ -305,14 +303,10 @@ CREATE TABLE records (
     -- In how many prompts of stored replies it stood, and when last.
     used integer NOT NULL DEFAULT 0,
     used_at timestamptz,
-    -- Whether other relationships may count it: a topic of a user who agreed to that.
-    counted boolean NOT NULL DEFAULT false CHECK (NOT counted OR layer = 'topics'),
-    counted_as text GENERATED ALWAYS AS (CASE WHEN counted THEN lower(title) END) STORED,
     PRIMARY KEY (relationship_id, id),
     FOREIGN KEY (relationship_id, session_id) REFERENCES sessions
 );
 CREATE INDEX records_by_layer ON records (relationship_id, layer, id);
-CREATE INDEX records_counted ON records (counted_as) WHERE counted_as IS NOT NULL;
 
 -- What a record was derived from: turns, or other records.
 CREATE TABLE record_sources (
@@ -500,10 +494,6 @@ BEGIN
     END LOOP;
 END
 $$;
-
--- Topics of users who agreed to it may be counted, by a transaction that declares it.
-CREATE POLICY counted ON records FOR SELECT
-    USING (counted AND current_setting('foremind.counting', true) = 'on');
 
 -- When a user is erased, what they did in the memories of others keeps its place in the audit trail
 -- under a pseudonym: a transaction that names both sees those entries.

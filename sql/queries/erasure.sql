@@ -161,7 +161,7 @@ WHERE session.relationship_id = $1 AND session.closed_at IS NOT NULL
 UPDATE relationships
 SET settings = '{}',
     operator_settings = operator_settings - '{significance,scratchpad,profile,prompts}'::text[],
-    shares_counts = false, dismissed = '{}', remade = '[]', salt = $2,
+    dismissed = '{}', remade = '[]', salt = $2,
     habits_at = NULL, stated_turn_id = 0, profiled_turn_id = 0, noted_turn_id = 0,
     summarised_turn_id = 0, narrated_turn_id = 0
 WHERE id = $1;

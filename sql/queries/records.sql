@@ -17,10 +17,9 @@ FROM relationships AS bond JOIN users ON users.id = bond.user_id WHERE bond.id =
 -- Stores a record; a vector must be of the store's model.
 INSERT INTO records (
     relationship_id, layer, kind, title, content, refs, details, embedding, made_by, session_id,
-    created_at, updated_at, counted
+    created_at, updated_at
 )
-SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $2 = 'topics'
-    AND relationship.shares_counts
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11
 FROM embedding_model JOIN relationships AS relationship ON relationship.id = $1
 WHERE $8::halfvec IS NULL OR (fingerprint = $12 AND dimension = vector_dims($8::halfvec))
 RETURNING id;
@@ -173,23 +172,3 @@ VALUES ($1, $2, $3, $4, $5);
 -- Lists the audit trail of a relationship after a cursor.
 SELECT id::text, actor, action, subject, happened_at FROM audit
 WHERE relationship_id = $1 AND id > $2 ORDER BY audit.id LIMIT $3;
-
--- name: topics_to_count
--- Lists the topics of a relationship, in lower case, if companion and user agreed to be counted.
-SELECT DISTINCT lower(own.title) AS title, relationship.companion_id
-FROM relationships AS relationship
-JOIN companions AS companion ON companion.id = relationship.companion_id
-    AND companion.settings @> '{"shares_counts": true}'
-JOIN records AS own ON own.relationship_id = relationship.id AND own.layer = 'topics'
-WHERE relationship.id = $1 AND own.relationship_id = $1 AND relationship.shares_counts;
-
--- name: others_with_topics
--- Counts the other users of a companion who share each topic, of those who agreed to be counted.
--- Only counts of three or more.
-SELECT other.counted_as AS title, count(DISTINCT other.relationship_id) AS others
-FROM records AS other
-JOIN relationships AS agreeing ON agreeing.id = other.relationship_id
-WHERE other.counted_as = ANY ($3::text[]) AND other.counted
-    AND agreeing.companion_id = $2 AND agreeing.shares_counts AND agreeing.id <> $1
-GROUP BY other.counted_as
-HAVING count(DISTINCT other.relationship_id) >= 3;

@@ -60,8 +60,7 @@ WHERE relationship.id = ANY ($1::bigint[]);
 -- name: relationships_of_user
 -- Lists a user's relationships with their companions.
 SELECT relationship.id, relationship.memory_version, relationship.memory_count,
-    relationship.settings,
-    relationship.operator_settings, relationship.shares_counts,
+    relationship.settings, relationship.operator_settings,
     relationship.consented_at IS NOT NULL AS consented,
     account.external_id AS user_id, account.name AS user_name, account.time_zone,
     account.language, companion.slug AS companion
@@ -74,8 +73,7 @@ ORDER BY relationship.id;
 -- name: relationship
 -- Reads a relationship with its user and companion.
 SELECT relationship.id, relationship.memory_version, relationship.memory_count,
-    relationship.settings,
-    relationship.operator_settings, relationship.shares_counts,
+    relationship.settings, relationship.operator_settings,
     relationship.consented_at IS NOT NULL AS consented,
     account.external_id AS user_id, account.name AS user_name, account.time_zone,
     account.language, companion.slug AS companion
@@ -99,15 +97,10 @@ LIMIT $3;
 -- Reads the settings of a relationship.
 SELECT settings, operator_settings FROM relationships WHERE id = $1;
 
--- name: count_topics
--- Says of a relationship's topics whether its user agrees to their being counted.
-UPDATE records SET counted = $2 WHERE relationship_id = $1 AND layer = 'topics' AND counted <> $2;
-
 -- name: change_relationship
--- Sets the settings of a relationship, and whether its user agrees to be counted.
+-- Sets the settings of a relationship.
 UPDATE relationships
-SET settings = $2, operator_settings = $3, shares_counts = coalesce($4, shares_counts),
-    settings_version = settings_version + 1
+SET settings = $2, operator_settings = $3, settings_version = settings_version + 1
 WHERE id = $1
 RETURNING settings_version AS version;
 

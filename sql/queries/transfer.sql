@@ -45,7 +45,7 @@ FROM records AS record WHERE relationship_id = $1 ORDER BY record.id;
 SELECT stated_turn_id::text AS stated, profiled_turn_id::text AS profiled,
     noted_turn_id::text AS noted,
     summarised_turn_id::text AS summarised, narrated_turn_id::text AS narrated, dismissed, salt,
-    remade::text AS remade, shares_counts
+    remade::text AS remade
 FROM relationships WHERE id = $1;
 
 -- name: export_revisions

@@ -125,7 +125,6 @@ def setting_rows(urls: tuple[str, str], tokenizers: tuple[str, str]) -> dict[str
             companion={"hot": 9, "vault": 8, "topics": 8},
             relationship={"hot": 9, "vault": 8, "topics": 7},
         ),
-        "shares_counts": _row_without_server(lambda p: p.layers.shares_counts, True),
         "consent": _row_without_server(lambda p: p.consent, "required"),
         "scratchpad": _row_without_server(
             lambda p: p.layers.scratchpad,

@@ -214,7 +214,7 @@ def _without_ids(export: dict[str, Any]) -> object:
         ({"exported_at": "2026-11-22T09:00:00"}, "exported_at"),
         ({"exported_at": "0001-01-01T00:00:00+14:00"}, "exported_at"),
         ({"progress": {"dismissed": ["a", "b\0"]}}, "progress.dismissed[1]"),
-        ({"settings": {"shares_counts": "no"}}, "settings.shares_counts"),
+        ({"settings": {"recall_gate": "no"}}, "settings.recall_gate"),
         ({"settings": {"retention_days": {"a\0": 1}}}, "settings.retention_days.a\ufffd"),
     ],
 )

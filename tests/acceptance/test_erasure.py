@@ -298,11 +298,7 @@ async def test_erasing_everything_leaves_no_trace(start: StartServer) -> None:
         await assert_erased(w, WORD, "windmill", "scout")
         owner = owner_of(w.server.app.core)
         relationship = await owner.fetchrow("SELECT * FROM relationships")
-        assert (
-            relationship["settings"],
-            relationship["dismissed"],
-            relationship["shares_counts"],
-        ) == ("{}", [], False)
+        assert (relationship["settings"], relationship["dismissed"]) == ("{}", [])
         for table in ("turns", "memories", "records", "record_revisions", "memory_changes"):
             assert await owner.fetchval(f"SELECT count(*) FROM {table}") == 0, table
 

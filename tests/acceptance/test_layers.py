@@ -17,7 +17,6 @@ from foremind.domain.companion import (
     Prompts,
     ScratchpadRules,
 )
-from foremind.storage.relationship_store import RelationshipStore
 from foremind_eval.doubles.background_answers import background_answer
 from foremind_eval.doubles.model_server import Chat
 from tests.acceptance.world import A_DAY, World, world
@@ -412,34 +411,6 @@ async def test_behaviours_extend_the_prompt_or_run_after_the_reply(
         assert (done["name"], done["text"]) == ("diary", "A fine day." if model else "")
         assert "Answer like a pirate." in str((await w.context("Ahoy again"))["messages"])
         assert "pirate" not in str((await w.context("Good day"))["messages"])
-
-
-async def test_topics_of_other_users_are_counted_only_with_consent(start: StartServer) -> None:
-    """Of the operator and of every user counted; only as a number, from three users on."""
-    async with world(start, model=False) as w:
-        companions = w.server.app.core.stores.companions
-        settings = CompanionSettings(shares_counts=True)
-        await companions.put(CompanionFile("wren", "Wren", "p", "", settings))
-        await w.talk("Hello")
-        record = {"layer": "topics", "title": "lighthouses", "content": "Ana builds one."}
-        await w.request("POST", "/records", record)
-        pool = owner_of(w.server.app.core)
-        for name in ("bob", "cid", "dot"):
-            await w.talk("Hello", user=name)
-        await pool.execute(
-            "INSERT INTO records (relationship_id, layer, title, content, made_by, created_at, "
-            "updated_at) SELECT id, 'topics', 'Lighthouses', 'x', 'rules', now(), now() "
-            "FROM relationships WHERE id <> $1",
-            w.relationship,
-        )
-        relationships = RelationshipStore(w.server.app.core.database)
-        for row in await pool.fetch("SELECT id FROM relationships WHERE id <> $1", w.relationship):
-            await relationships.change(row["id"], lambda own: own, shares_counts=True)
-        draft = "Tell me about lighthouses and those who build lighthouses"
-        assert "others" not in await w.lines("topics", draft)
-        await w.request("PATCH", "/config", {"shares_counts": True})
-        await w.wait_until_idle()
-        assert "Others spoke with you about it too: 3." in await w.lines("topics", draft)
 
 
 @WITH_AND_WITHOUT_MODEL

@@ -170,9 +170,9 @@ async def _assert_effective(a: Ana, name: str, row: SettingRow, level: str) -> N
     assert row.effective(a.policy) == expected, (name, level)
     assert await a.background_policies() == [a.policy], (name, level)
     shown = (await a.config()).get(name)
-    if name in OPERATOR_SETTINGS - {"shares_counts"}:
+    if name in OPERATOR_SETTINGS:
         assert shown is None
-    elif name != "shares_counts":  # shown as the user's consent
+    else:
         assert shown["from"] == level, name
         value = policy_for(_as_settings({name: shown["value"]}), load_settings())
         assert row.effective(value) == expected, (name, level)
@@ -223,10 +223,9 @@ async def test_a_patch_changes_only_the_settings_it_names(start: StartServer) ->
         await a.patch({"recall_limit": None})
         assert (await a.config())["recall_limit"] == {"value": 10, "from": "server"}
         await a.patch(None)
+        config = await a.config()
         assert "relationship" not in {
-            setting["from"]
-            for name, setting in (await a.config()).items()
-            if name in set(SETTING_NAMES) - {"shares_counts"}
+            config[name]["from"] for name in SETTING_NAMES if name in config
         }
 
 

@@ -46,7 +46,6 @@ ABOUT_SEVERAL = {
     "relationships_of_user": "what a user has with every companion",
     "another_relationship": "asked for when all that a user said was erased",
     "rename_actor": "what an erased user did in the memories of others",
-    "others_with_topics": "how many users share a topic",
     "relationship_versions": "those that a process holds in memory",
     "relationships_after": "asked when a server starts with another embedding model",
 }
@@ -79,8 +78,8 @@ _FILLED = f"""
 SET session_replication_role = replica;
 INSERT INTO companions (slug, name, greeting, persona) VALUES ('wren', 'Wren', '', '');
 INSERT INTO users (external_id, name) SELECT 'u' || n, 'n' FROM generate_series(1, {_USERS}) AS n;
-INSERT INTO relationships (id, user_id, companion_id, due_at, shares_counts)
-    SELECT id * 4194304 + 1, id, 1, now() + id * interval '1 s', id % 2 = 0 FROM users;
+INSERT INTO relationships (id, user_id, companion_id, due_at)
+    SELECT id * 4194304 + 1, id, 1, now() + id * interval '1 s' FROM users;
 INSERT INTO sessions (relationship_id, opened_at, active_at)
     SELECT id, now(), now() FROM relationships;
 INSERT INTO turns

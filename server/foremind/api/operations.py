@@ -338,7 +338,7 @@ _RELATIONSHIP_OPERATIONS = (
         "Get settings",
         "Returns every setting in force as `value`, with the level that sets it as `from`: "
         "`relationship`, `companion` or `server`. Also returns `consented`, whether the user has "
-        "agreed to be remembered, and `shares_counts`, whether to be counted with other users.",
+        "agreed to be remembered.",
         dict[str, Any],
     ),
     Operation(

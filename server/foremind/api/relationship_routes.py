@@ -46,7 +46,6 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     settings: dict[str, msgspec.Raw] | msgspec.UnsetType | None = msgspec.UNSET
-    shares_counts: bool | msgspec.UnsetType | None = msgspec.UNSET
     consent: bool | None = None
 
 
@@ -101,7 +100,6 @@ class _RelationshipEndpoints:
             companion.settings, relationship.settings, self._services.runtime.settings
         )
         settings["consented"] = {"value": relationship.consented, "from": "relationship"}
-        settings["shares_counts"] = {"value": relationship.shares_counts, "from": "relationship"}
         return json_response(settings)
 
     async def change_config(self, request: Request) -> Response:
@@ -112,7 +110,6 @@ class _RelationshipEndpoints:
         announced = await services.stores.relationships.change(
             relationship_id,
             partial(_patched_settings, resolved, body.settings, services.runtime.settings),
-            None if body.shares_counts is msgspec.UNSET else bool(body.shares_counts),
         )
         await services.live_settings.reload(announced)
         await services.background_worker.schedule_now(

@@ -208,9 +208,8 @@ class CompanionSettings(
     """The settings of one level: a companion, a relationship or a turn; None inherits a value.
 
     The names, units and bounds are those of `Settings`. `llm_key_env` names an environment
-    variable, so that no key is stored in the database; `recall_any_age` disables the age window;
-    `shares_counts` includes users who agree, as a number only, in the topic counts shown to other
-    users. With `consent` required, nothing is remembered about a user who has not agreed.
+    variable, so that no key is stored in the database; `recall_any_age` disables the age window.
+    With `consent` required, nothing is remembered about a user who has not agreed.
     """
 
     pause_ms: int | None = None
@@ -245,7 +244,6 @@ class CompanionSettings(
     summary_messages: int | None = None
     topic_half_life_days: float | None = None
     retention_days: dict[KeptName, float] | None = None
-    shares_counts: bool | None = None
     consent: Consent | None = None
     scratchpad: ScratchpadRules | None = None
     profile: ProfileRules | None = None

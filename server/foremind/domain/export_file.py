@@ -183,7 +183,6 @@ class Export(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     revisions: list[ExportedRevision] = []
     changes: list[ExportedChange] = []
     audit: list[ExportedEntry] = []
-    shares_counts: bool = False
     language: str | None = None
     format: Literal["foremind.relationship"] = "foremind.relationship"
     version: Literal[1] = 1

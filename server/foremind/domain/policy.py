@@ -26,7 +26,6 @@ from foremind.domain.settings.settings import Settings
 _DEFAULTS = CompanionSettings(
     significance=SignificanceRules(phrases={}, signals={}, floors={}, learned=True, model=False),
     recall_any_age=False,
-    shares_counts=False,
     consent="assumed",
     scratchpad=ScratchpadRules(examples=()),
     profile=ProfileRules(only=False, examples=()),
@@ -106,7 +105,6 @@ class LayerPolicy:
     profile: ProfileRules
     prompts: Prompts
     behaviours: tuple[Behaviour, ...]
-    shares_counts: bool
 
     def on(self, layer: LayerName) -> bool:
         """Return whether a layer is enabled."""
@@ -225,7 +223,6 @@ def _layer_policy(pick: Callable[[str], Any]) -> LayerPolicy:
         profile=pick("profile"),
         prompts=pick("prompts"),
         behaviours=pick("behaviours"),
-        shares_counts=pick("shares_counts"),
     )
 
 

@@ -30,15 +30,13 @@ def companion_id_of(relationship_id: int) -> int:
 class Relationship:
     """The relationship of a user with a companion, given by slug; `settings` are its own.
 
-    `shares_counts`: the user agreed to be included in topic counts; `consented`: to be remembered,
-    where the companion requires consent.
+    `consented`: the user agreed to be remembered, where the companion requires consent.
     """
 
     id: int
     memory_version: int
     memory_count: int
     settings: RelationshipSettings
-    shares_counts: bool
     consented: bool
     user_id: str
     user_name: str

@@ -149,13 +149,11 @@ class LayerCache:
         # State first: a commit in between is then read twice rather than missed.
         state = await self._store.state(relationship_id)
         records = await self._store.all(relationship_id)
-        other_users_by_topic = await self._store.others_with_topics(relationship_id)
         known = self._formats.get(relationship_id, _ASSUMED)
         return await asyncio.to_thread(
             RelationshipLayers,
             state,
             records,
-            other_users_by_topic,
             self._manifest,
             known.count,
             known.language,

@@ -1,6 +1,6 @@
 """The layers of one relationship: its records, indexed, and the sections that prompts get."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -78,7 +78,6 @@ class RelationshipLayers:
         self,
         state: LayersState,
         records: Sequence[Record],
-        other_users_by_topic: Mapping[str, int],
         manifest: Manifest,
         count: CountTokens,
         language: str = ENGLISH,
@@ -91,7 +90,6 @@ class RelationshipLayers:
         )
         #: Approximate memory use; at most MOST_RECORDS records.
         self.size_bytes = sum(_size_bytes(record) for record in records)
-        self._topic_companions = other_users_by_topic
         self._manifest = manifest
 
         in_layer = partial(of_layer, records)
@@ -116,11 +114,7 @@ class RelationshipLayers:
                 vector, references, minimum, MAX_TOPICS,
                 lambda record: topic_weight(record, now, half_life),
             )  # fmt: skip
-            others = [self._topic_companions.get(record.title.casefold(), 0) for record in records]
-            lines = [
-                topic_line(record, now, known, language)
-                for record, known in zip(records, others, strict=True)
-            ]
+            lines = [topic_line(record, now, language) for record in records]
         elif layer == "questions":
             minimum = calibrated_cosine(self._manifest, MIN_QUESTION_COSINE)
             references = [

@@ -65,10 +65,6 @@ class DatabaseConnection:
         await self.raw.execute(f"SET LOCAL foremind.actor = {_quoted(actor)}")
         await self.raw.execute(f"SET LOCAL foremind.pseudonym = {_quoted(pseudonym)}")
 
-    async def show_counted_records(self) -> None:
-        """Also make the records visible whose users agreed to be counted."""
-        await self.raw.execute("SET LOCAL foremind.counting = 'on'")
-
     def announce(self, announcement: msgspec.Struct) -> None:
         """Tell every server process when the transaction commits."""
         self.announcements.append(announcement)

@@ -53,7 +53,6 @@ async def read_export(
 
         (row,) = await connection.rows("export_progress", relationship_id)
         progress = dict(row)
-        shares_counts = progress.pop("shares_counts")
         remade = [
             ExportedChangeSet(change_set.layer, [str(turn) for turn in change_set.turns])
             for change_set in msgspec.json.decode(progress.pop("remade"), type=list[ChangeSet])
@@ -73,7 +72,6 @@ async def read_export(
             revisions=await read_all("export_revisions", lambda row: ExportedRevision(**row)),
             changes=await read_all("export_changes", lambda row: ExportedChange(**row)),
             audit=await read_all("export_audit", lambda row: ExportedEntry(**row)),
-            shares_counts=shares_counts,
         )
 
 

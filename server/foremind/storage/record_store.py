@@ -101,22 +101,6 @@ class RecordStore:
             "add_audit", relationship_id, actor, action, subject, now
         )
 
-    async def others_with_topics(self, relationship_id: int) -> dict[str, int]:
-        """Count the other users who share a topic, by lower-case title.
-
-        Only if the companion's owner and each user agreed, and only counts of three or more.
-        """
-        async with self._database.transaction(relationship_id) as connection:
-            await connection.show_counted_records()
-            own = await connection.rows("topics_to_count", relationship_id)
-            if not own:
-                return {}
-            titles = [row["title"] for row in own]
-            rows = await connection.rows(
-                "others_with_topics", relationship_id, own[0]["companion_id"], titles
-            )
-        return {row["title"]: row["others"] for row in rows}
-
     def begin_changes(
         self, relationship_id: int, now: datetime, erasures: int | None = None
     ) -> AbstractAsyncContextManager[RecordChanges]:

@@ -74,27 +74,22 @@ class RelationshipStore:
         self,
         relationship_id: int,
         change: Callable[[RelationshipSettings], RelationshipSettings],
-        shares_counts: bool | None,
     ) -> SettingsChanged:
         """Change a relationship's own settings under a lock; return what is announced of it.
 
         Args:
             change: returns the new settings, or raises.
-            shares_counts: whether its user agrees to be counted; None leaves it unchanged.
         """
         async with RelationshipTransaction.begin(self._database, relationship_id) as transaction:
             connection = transaction.connection
             row = await connection.row("relationship_settings", relationship_id)
             assert row is not None  # it is locked
             new = change(relationship_settings(row))
-            if shares_counts is not None:
-                await connection.execute("count_topics", relationship_id, shares_counts)
             raised = await connection.row(
                 "change_relationship",
                 relationship_id,
                 msgspec.json.encode(new.user).decode(),
                 msgspec.json.encode(new.operator).decode(),
-                shares_counts,
             )
             assert raised is not None  # it is locked
             await transaction.layers_version()

@@ -200,7 +200,7 @@ class World:
     async def load(self, *_: object) -> RelationshipLayers:
         """Load the layers of a relationship, which has no records."""
         await self.query()
-        return RelationshipLayers(LayersState(1, 0, 0), [], {}, cast("Any", None), estimate_tokens)
+        return RelationshipLayers(LayersState(1, 0, 0), [], cast("Any", None), estimate_tokens)
 
     async def versions_of(self, ids: list[int]) -> dict[int, VersionsInForce]:
         """Return the versions of relationships as of a snapshot."""

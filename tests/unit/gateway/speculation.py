@@ -173,7 +173,7 @@ class World:
         version = self.layers_version
         if version not in self.layers:
             state = LayersState(version, 0, 0)
-            self.layers[version] = RelationshipLayers(state, [], {}, self.manifest, estimate_tokens)
+            self.layers[version] = RelationshipLayers(state, [], self.manifest, estimate_tokens)
         return self.layers[version]
 
 

@@ -27,7 +27,6 @@ OPERATOR_SETTINGS = frozenset(
         "llm_key_env",
         "llm_tokenizer",
         "llm_ahead",
-        "shares_counts",
         "consent",
         "behaviours",
     }

@@ -52,17 +52,13 @@ def episode_line(record: Record, now: datetime, language: str = ENGLISH) -> Quot
     return line((before, record.content), *zip(separators, conclusions, strict=False))
 
 
-def topic_line(
-    record: Record, now: datetime, others: int = 0, language: str = ENGLISH
-) -> QuotedLine:
-    """Return a topic as one line; `others` is the number of other users who mentioned it."""
+def topic_line(record: Record, now: datetime, language: str = ENGLISH) -> QuotedLine:
+    """Return a topic as one line."""
     words, sessions = prompt_words(language).lines, record.details.sessions
     when = age_and_date(record.updated_at, now, language)
     template = words.topic_met if sessions > 1 else words.topic
     before = template.format(topic=quoted(record.title), when=when, count=sessions)
-    after = f" {words.others.format(count=others)}" if others else ""
-    manual = is_manual(record.made_by)
-    return line((f"- {before}: ", record.content), after=after, is_manual=manual)
+    return line((f"- {before}: ", record.content), is_manual=is_manual(record.made_by))
 
 
 def question_line(

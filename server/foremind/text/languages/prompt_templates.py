@@ -29,7 +29,6 @@ class LineWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settled: str
     topic: str
     topic_met: str
-    others: str
     question: str
     question_again: str
     saved: str
@@ -80,7 +79,6 @@ PLACES: Mapping[str, list[str]] = {
     "lines.episode": ["topic", "when"],
     "lines.topic": ["topic", "when"],
     "lines.topic_met": ["count", "topic", "when"],
-    "lines.others": ["count"],
     "lines.question": ["name", "when"],
     "lines.question_again": ["count", "name", "when"],
     "lines.saved": ["when"],

@@ -69,9 +69,7 @@ def test_every_field_of_a_record_is_counted(large: str) -> None:
     tracemalloc.start()
     try:
         records = [record(rng, layer, large) for layer in RECORD_LAYERS for _ in range(5)]
-        layers = RelationshipLayers(
-            LayersState(1, 0, 0), records, {}, manifest, estimate_tokens, "de"
-        )
+        layers = RelationshipLayers(LayersState(1, 0, 0), records, manifest, estimate_tokens, "de")
         gc.collect()
         used_bytes, _ = tracemalloc.get_traced_memory()
     finally:

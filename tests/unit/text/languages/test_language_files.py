@@ -89,7 +89,6 @@ _LINES = dict.fromkeys(LineWords.__struct_fields__, "x") | {
     "episode": "{when} {topic}",
     "topic": "{topic} {when}",
     "topic_met": "{topic} {count} {when}",
-    "others": "{count}",
     "question": "{when} {name}",
     "question_again": "{when} {count} {name}",
     "saved": "{when}",
