@@ -53,7 +53,8 @@ SELECT id FROM going_on UNION ALL SELECT id FROM begun;
 -- Reads the versions of everything that processes cache of relationships.
 SELECT relationship.id AS relationship_id, companion_id, memory_version, layers_version, removals,
     erasures, settings_version, companion.version AS companion_version, documents_version,
-    consented_at IS NOT NULL AS consented
+    consented_at IS NOT NULL AS consented,
+    pg_postmaster_start_time()::text || ' ' || relationship.tableoid AS incarnation
 FROM relationships AS relationship JOIN companions AS companion ON companion.id = companion_id
 WHERE relationship.id = ANY ($1::bigint[]);
 

@@ -11,6 +11,7 @@ WITH within AS MATERIALIZED (
     SELECT relationship.id AS relationship_id, companion_id, memory_version, layers_version,
         removals, erasures, settings_version, companion.version AS companion_version,
         documents_version, consented_at IS NOT NULL AS consented,
+        pg_postmaster_start_time()::text || ' ' || relationship.tableoid AS incarnation,
         $7 AND (consented_at IS NOT NULL OR NOT $10::boolean) AS kept,
         EXISTS (
             SELECT FROM revocations
@@ -57,6 +58,7 @@ FROM permitted LEFT JOIN turn ON true;
 SELECT relationship.id AS relationship_id, companion_id, memory_version, layers_version, removals,
     erasures, settings_version, companion.version AS companion_version, documents_version,
     consented_at IS NOT NULL AS consented,
+    pg_postmaster_start_time()::text || ' ' || relationship.tableoid AS incarnation,
     $3::boolean AND (consented_at IS NOT NULL OR NOT $4::boolean) AS kept,
     EXISTS (
         SELECT FROM revocations

@@ -247,7 +247,7 @@ async def subject(settings: Settings) -> AsyncIterator[SearchSubject]:
         clock, metrics = built.runtime.clock, built.runtime.metrics
         freshness = Freshness(built.stores.versions, lambda: built.bus.trusted, clock, metrics)
         freshness.receiver = AnnouncementReceiver(
-            [freshness.on_announcement, parts.hear], freshness.catch_up, metrics
+            [freshness.on_announcement, parts.hear], freshness.hint, freshness.catch_up, metrics
         )
         async with built.bus.receiving(freshness.receiver):
             yield parts

@@ -225,6 +225,7 @@ async def _start_receiving(
             cache_erasure.on_announcement,
             registry.on_announcement,
         ],
+        freshness.hint,
         catch_up,
         runtime.metrics,
     )

@@ -53,8 +53,8 @@ async def start_session_services(
             runtime.clock,
         )
     )
-    freshness = Freshness(
-        stores.versions, lambda: components.bus.trusted, runtime.clock, runtime.metrics
+    freshness = await stack.enter_async_context(
+        Freshness(stores.versions, lambda: components.bus.trusted, runtime.clock, runtime.metrics)
     )
     return SessionServices(
         runtime=runtime,

@@ -40,16 +40,20 @@ class AnnouncementReceiver:
 
     Args:
         listeners: called with each announcement.
+        hint: called with each announcement of another process; returns whether it takes it, to
+            pass on what the database confirms of it.
         catch_up: awaited when announcements may have been missed; finds out which.
     """
 
     def __init__(
         self,
         listeners: Sequence[Callable[[Announcement], None]],
+        hint: Callable[[Announcement], bool],
         catch_up: Callable[[], Awaitable[None]],
         metrics: Metrics,
     ) -> None:
         self._listeners = listeners
+        self._hint = hint
         self.catch_up = catch_up
         self._metrics = metrics
 
@@ -58,12 +62,17 @@ class AnnouncementReceiver:
         for listener in self._listeners:
             listener(announcement)
 
-    def deliver_encoded(self, payload: bytes | str) -> None:
-        """Decode an announcement and pass it on; one that this version does not know is skipped."""
+    def deliver_encoded(self, payload: bytes | str, *, own: bool) -> None:
+        """Decode an announcement and pass it on; one that this version does not know is skipped.
+
+        Args:
+            own: this process committed what it announces. Of others it is a reason to look.
+        """
         self._metrics.announcements.labels("received").inc()
         try:
             announcement = msgspec.json.decode(payload, type=Announcement)
         except msgspec.DecodeError:
             _log.warning("announcement.unknown", bytes=len(payload))
             return
-        self.deliver(announcement)
+        if own or not self._hint(announcement):
+            self.deliver(announcement)

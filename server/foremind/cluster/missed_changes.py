@@ -1,7 +1,7 @@
-"""What follows from versions that are newer than the known ones. Pure.
+"""What follows from versions that differ from the known ones. Pure.
 
-Announcements may be lost; versions in the database are not. Whoever reads them finds out what no
-announcement has told, and handles it as if it had been announced.
+Announcements may be lost, late or forged; versions in the database are none of these. Whoever reads
+them finds out what no announcement has told, and handles it as if it had been announced.
 """
 
 from collections.abc import Sequence
@@ -27,27 +27,51 @@ def missed_of_companion(
 ) -> tuple[list[Announcement], CompanionVersions]:
     """Return what must have been announced between two states, and what is known then."""
     missed: list[Announcement] = []
-    if current.version > known.version:
+    if current.version != known.version:
         missed.append(CompanionChanged(current.companion_id, current.version))
-    if current.documents > known.documents:  # one may have been deleted
+    if current.documents != known.documents:  # one may have been deleted
         missed.append(LibraryChanged(current.companion_id, current.documents, gone=True))
-    newest = CompanionVersions(
-        current.companion_id,
-        max(known.version, current.version),
-        max(known.documents, current.documents),
-    )
-    return missed, newest
+    return missed, current
+
+
+def are_lower(current: RelationshipVersions, known: RelationshipVersions) -> bool:
+    """Return whether some counter is lower than known."""
+    return any(getattr(current, counter) < getattr(known, counter) for counter in _COUNTERS)
+
+
+_COUNTERS = ("memory_version", "layers_version", "removals", "erasures", "settings_version")
 
 
 def missed_of_relationship(
-    known: RelationshipVersions, current: RelationshipVersions
+    known: RelationshipVersions,
+    current: RelationshipVersions,
+    before: RelationshipVersions | None = None,
 ) -> tuple[list[Announcement], RelationshipVersions]:
     """Return what must have been announced between two states, and what is known then.
 
     Which turns were removed is unknown, so it may have been any.
+
+    Args:
+        before: what was known when `current` began to be read, if that is known: lower counters
+            went back. Those lower than `known` alone may have been read before it.
     """
     missed: list[Announcement] = []
     relationship_id = current.relationship_id
+    went_back = before is not None and are_lower(current, before)
+    if went_back or current.incarnation != known.incarnation:
+        return [
+            SettingsChanged(relationship_id, current.settings_version),
+            ConsentGiven(relationship_id, current.consented, current.settings_version),
+            MemoriesForgotten(
+                relationship_id,
+                current.memory_version,
+                current.layers_version,
+                current.erasures,
+                None,
+                current.removals,
+                went_back=True,
+            ),
+        ], current
     memory_version = max(known.memory_version, current.memory_version)
     layers_version = max(known.layers_version, current.layers_version)
     erasures = max(known.erasures, current.erasures)
@@ -74,8 +98,27 @@ def missed_of_relationship(
         erasures,
         latest.settings_version,
         latest.consented,
+        current.incarnation,
     )
     return missed, newest
+
+
+def confirmed(announcement: Announcement, current: RelationshipVersions) -> Announcement | None:
+    """Return what an announcement tells besides versions, None for nothing.
+
+    Args:
+        current: the versions read after it arrived; it may claim no higher ones.
+    """
+    replace = msgspec.structs.replace
+    match announcement:
+        case MemoryAnnouncement():
+            claimed = announcement.memory_version
+            version = None if claimed is None else min(claimed, current.memory_version)
+            return replace(announcement, memory_version=version)
+        case LayersChanged() if announcement.summary is not None:
+            version = min(announcement.layers_version, current.layers_version)
+            return replace(announcement, layers_version=version)
+    return None
 
 
 def outdates_reply(missed: Sequence[Announcement], *, trusted: bool) -> bool:
@@ -108,7 +151,7 @@ def relationship_after(
     """Return what is known of a relationship once an announcement about it was handled."""
     replace = msgspec.structs.replace
     match announcement:
-        case MemoriesForgotten():
+        case MemoriesForgotten() if not announcement.went_back:  # else it is known already
             # If an earlier one was missed, the number stays behind.
             follows = announcement.removals == known.removals + 1
             return replace(

@@ -122,14 +122,14 @@ class NatsBus:
         self._waiting.append(_Message(self._publisher, self._number, encoded))
         self._wake.set()
         for announcement in encoded:
-            self._handle(announcement)
+            self._handle(announcement, own=True)
 
-    def _handle(self, announcement: msgspec.Raw) -> None:
+    def _handle(self, announcement: msgspec.Raw, *, own: bool) -> None:
         """Pass an announcement on; if that fails, what it should have told is read."""
         if self._receiver is None:
             return
         try:
-            self._receiver.deliver_encoded(bytes(announcement))
+            self._receiver.deliver_encoded(bytes(announcement), own=own)
         except Exception:  # a defect in a listener; the transaction is committed all the same
             _log.exception("announcement.failed")
             self._distrust("an announcement could not be handled")
@@ -208,7 +208,7 @@ class NatsBus:
             self._distrust("messages were lost")
         self._numbers[message.publisher] = max(message.number, last or 0)
         for announcement in message.announcements:
-            self._handle(announcement)
+            self._handle(announcement, own=False)
 
     async def _on_error(self, error: Exception) -> None:
         """Handle what does not end the connection by itself."""

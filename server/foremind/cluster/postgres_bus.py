@@ -52,7 +52,7 @@ class PostgresBus:
         await raw.execute("COMMIT")
         self._metrics.announcements.labels("published").inc(len(encoded))
         for announcement in encoded:
-            self._handle(announcement)
+            self._handle(announcement, own=True)
 
     @asynccontextmanager
     async def receiving(self, receiver: AnnouncementReceiver) -> AsyncIterator[None]:
@@ -89,14 +89,14 @@ class PostgresBus:
     def _on_notification(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         publisher, _, announcement = payload.partition(" ")
         if publisher != self._publisher:
-            self._handle(announcement)
+            self._handle(announcement, own=False)
 
-    def _handle(self, announcement: str) -> None:
+    def _handle(self, announcement: str, *, own: bool) -> None:
         """Pass an announcement on; if that fails, what it should have told is read."""
         if self._receiver is None:
             return
         try:
-            self._receiver.deliver_encoded(announcement)
+            self._receiver.deliver_encoded(announcement, own=own)
         except Exception as error:  # a defect in a listener; the transaction is committed anyway
             self.trusted = False
             self._fail(error)

@@ -56,7 +56,8 @@ class MemoriesForgotten(msgspec.Struct, frozen=True, tag="forgotten"):
     """Something in a relationship was erased, or removed because it had expired.
 
     `turn_ids` are the turns whose text was erased, None if there are many. `erasures` and
-    `removals` are the numbers of erasures, and of these and removals, so far.
+    `removals` are the numbers of erasures, and of these and removals, so far. `went_back`: the last
+    commits may be lost, so nothing that was known holds, and the numbers may be lower than before.
     """
 
     relationship_id: int
@@ -65,6 +66,7 @@ class MemoriesForgotten(msgspec.Struct, frozen=True, tag="forgotten"):
     erasures: int
     turn_ids: tuple[int, ...] | None
     removals: int
+    went_back: bool = False
 
 
 class CompanionChanged(msgspec.Struct, frozen=True, tag="companion_changed"):

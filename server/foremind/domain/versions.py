@@ -12,7 +12,11 @@ class CompanionVersions(msgspec.Struct, frozen=True):
 
 
 class RelationshipVersions(msgspec.Struct, frozen=True):
-    """The versions of a relationship as of one moment; they only rise.
+    """The versions of a relationship as of one moment.
+
+    They only rise, unless a database without the last commits takes over: one restored from a
+    backup, or a standby that lagged behind. `incarnation` is of the start of the database that they
+    were read from, so that numbers which have caught up since are not taken for the known ones.
 
     `removals` counts the transactions that removed something, `erasures` those of them that refuse
     work in flight. `settings_version` also counts changes of consent.
@@ -25,6 +29,7 @@ class RelationshipVersions(msgspec.Struct, frozen=True):
     erasures: int
     settings_version: int
     consented: bool
+    incarnation: str
 
 
 class VersionsInForce(msgspec.Struct, frozen=True):

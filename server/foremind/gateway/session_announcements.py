@@ -44,6 +44,10 @@ class SessionAnnouncements:
                 self._session_policy.set_consent(given=announcement.given)
             case MemoriesChanged():  # which makes contexts stale
                 self._session_policy.observe_memory_version(announcement.memory_version)
+            case MemoriesForgotten(went_back=True):
+                self._session_policy.go_back(announcement.memory_version)
+                self._pipeline.caches.drop_history(announcement.erasures, went_back=True)
+                self._state.invalidate()
             case MemoriesForgotten():
                 self._session_policy.observe_memory_version(announcement.memory_version)
                 self.drop_cached(announcement.erasures)

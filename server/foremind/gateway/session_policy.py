@@ -43,6 +43,7 @@ class SessionPolicy:
         self._user_id = opened.user_id
         self._relationship_id = opened.relationship_id
         self._memory_version = opened.memory_version
+        self._epoch = 0  # of the versions: they mean other contents after they went back
         self._layers_version = opened.layers_version
         self.time_zone = time_zone
         self.prompt_language = prompt_language
@@ -86,6 +87,12 @@ class SessionPolicy:
         """Record the version of the relationship's layers, likewise."""
         self._layers_version = max(self._layers_version, layers_version)
 
+    def go_back(self, memory_version: int) -> None:
+        """Record that the database may have lost commits: nothing prepared before counts."""
+        self._epoch += 1
+        self._memory_version = memory_version
+        self.forget_layers_version()
+
     def forget_layers_version(self) -> None:
         """Reset the layers version to unknown: a change may have been missed."""
         self._layers_version = -1
@@ -121,6 +128,7 @@ class SessionPolicy:
             companion.id,
             self._user_name,
             CacheKey(
+                epoch=self._epoch,
                 memory_version=self._memory_version,
                 layers_version=self._layers_version if layers is None else layers.version,
                 companion_version=companion.version,

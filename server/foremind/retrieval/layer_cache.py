@@ -103,6 +103,7 @@ class LayerCache:
         if isinstance(announcement, MemoriesForgotten):
             relationship_id = announcement.relationship_id
             self._generation += 1  # a read in progress may contain what was erased
+            self._announced.pop(relationship_id, None)
             if self._cached.pop(relationship_id, None) is not None:
                 self._read(relationship_id)
         elif isinstance(announcement, LayersChanged):
@@ -123,15 +124,19 @@ class LayerCache:
         return task
 
     async def _update(self, relationship_id: int) -> "_Snapshot | ForemindError":
-        """Read until the announced version is cached and no erasure has intervened."""
+        """Read until nothing was announced and no erasure has intervened meanwhile."""
         try:
             while True:
                 generation = self._generation
+                announced = self._announced.get(relationship_id, -1)
                 layers = await self._layers(relationship_id)
                 if generation != self._generation:
                     continue
                 self._keep(relationship_id, layers)
-                if layers.version >= self._announced.get(relationship_id, -1):
+                newest = self._announced.get(relationship_id, -1)
+                if layers.version >= newest or newest == announced:
+                    # What was read later counts, whatever number was announced.
+                    self._announced[relationship_id] = layers.version
                     return _Snapshot(layers, generation)
         except ForemindError as error:
             _log.warning("layers.not_read", reason=error.code)

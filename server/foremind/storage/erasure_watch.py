@@ -18,9 +18,8 @@ class ErasureWatch:
         """Update the number of erasures."""
         if isinstance(announcement, MemoriesForgotten):
             relationship_id = announcement.relationship_id
-            self._erasures[relationship_id] = max(
-                announcement.erasures, self.erasures_of(relationship_id)
-            )
+            known = 0 if announcement.went_back else self.erasures_of(relationship_id)
+            self._erasures[relationship_id] = max(announcement.erasures, known)
 
     def erasures_of(self, relationship_id: int) -> int:
         """Return the known number of erasures."""

@@ -32,7 +32,7 @@ class CacheKey(msgspec.Struct, frozen=True, gc=False):
 
     `document_deletions` counts those of the companion's documents. `history` is the mark of the
     conversation, as `draft_lore` computes it, where the companion has a lorebook. `language` is
-    that of the prompt.
+    that of the prompt. `epoch` counts how often the versions went back.
     """
 
     memory_version: int
@@ -45,6 +45,7 @@ class CacheKey(msgspec.Struct, frozen=True, gc=False):
     document_deletions: int = 0
     language: str = ENGLISH
     history: tuple[int, int] = (0, 0)
+    epoch: int = 0
 
 
 class BuildTimings(msgspec.Struct, frozen=True, gc=False):

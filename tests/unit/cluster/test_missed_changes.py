@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from foremind.cluster.missed_changes import (
+    confirmed,
     missed_of_companion,
     missed_of_relationship,
     outdates_reply,
@@ -15,6 +16,7 @@ from foremind.domain.announcements import (
     LibraryChanged,
     MemoriesChanged,
     MemoriesForgotten,
+    MemoryAnnouncement,
     SettingsChanged,
 )
 from foremind.domain.versions import CompanionVersions, RelationshipVersions
@@ -27,6 +29,7 @@ KNOWN = RelationshipVersions(
     erasures=1,
     settings_version=4,
     consented=False,
+    incarnation="yesterday 16384",
 )
 
 
@@ -35,6 +38,33 @@ def test_nothing_is_missed_of_what_is_known() -> None:
     older = replace(KNOWN, memory_version=2, layers_version=1)
     assert missed_of_relationship(KNOWN, KNOWN) == ([], KNOWN)
     assert missed_of_relationship(KNOWN, older) == ([], KNOWN)
+
+
+@pytest.mark.parametrize(
+    "counter", ["memory_version", "layers_version", "removals", "erasures", "settings_version"]
+)
+def test_a_counter_that_was_read_later_and_is_lower_went_back(counter: str) -> None:
+    """A standby without the last commits took over: nothing that was known holds."""
+    current = replace(KNOWN, **{counter: 0})
+    missed, newest = missed_of_relationship(KNOWN, current, before=KNOWN)
+    assert any(isinstance(item, MemoriesForgotten) and item.went_back for item in missed)
+    assert newest == current
+
+
+def test_versions_of_another_start_of_the_database_are_not_compared() -> None:
+    """They may have caught up, and mean something else."""
+    current = replace(KNOWN, incarnation="today 16384")
+    missed, newest = missed_of_relationship(KNOWN, current)
+    assert any(isinstance(item, MemoriesForgotten) and item.went_back for item in missed)
+    assert newest == current
+
+
+def test_an_announcement_claims_no_versions_that_the_database_does_not_have() -> None:
+    forged = MemoryAnnouncement(7, "1", "user", 0.5, memory_version=10**9)
+    told = confirmed(forged, KNOWN)
+    assert isinstance(told, MemoryAnnouncement)
+    assert told.memory_version == KNOWN.memory_version
+    assert confirmed(MemoriesChanged(7, 10**9), KNOWN) is None
 
 
 def test_a_newer_version_was_announced_by_somebody() -> None:

@@ -208,7 +208,7 @@ class World:
         versions = {
             key: VersionsInForce(
                 RelationshipVersions(
-                    key, self.versions[key], 0, self.removals[key], self.versions[key], 0, False
+                    key, self.versions[key], 0, self.removals[key], self.versions[key], 0, False, ""
                 ),
                 CompanionVersions(1, 1, 0),
             )
@@ -245,7 +245,9 @@ class Server:
             Membership(cast("Any", None), clock, supervisor),
         )
         listeners = [freshness.on_announcement, self.registry.on_announcement]
-        freshness.receiver = AnnouncementReceiver(listeners, self.registry.catch_up, world.metrics)
+        freshness.receiver = AnnouncementReceiver(
+            listeners, freshness.hint, self.registry.catch_up, world.metrics
+        )
         stub = cast(
             "Any",
             SimpleNamespace(wake=lambda: None, load=lambda *_: None, word_share=lambda _: None),

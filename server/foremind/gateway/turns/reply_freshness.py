@@ -57,7 +57,7 @@ class ReplyFreshness:
         """
         freshness, conversation = self._services.freshness, self._conversation
         relationship_id = conversation.opened.relationship_id
-        missed = freshness.observe(in_force.versions)
+        missed = await freshness.observe(in_force.versions)
         changed = outdates_reply(missed, trusted=freshness.trusted)
         if context is not None and not freshness.trusted:
             # What was announced may still have been read meanwhile.

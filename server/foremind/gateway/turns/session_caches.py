@@ -14,18 +14,20 @@ class SessionCaches:
         self._replies = replies
         self.answered = AnsweredMessages()
 
-    def drop_history(self, erasures: int | None = None) -> None:
+    def drop_history(self, erasures: int | None = None, *, went_back: bool = False) -> None:
         """Drop the history, which is loaded again with the next message.
 
         Args:
             erasures: the current number of erasures, if some happened. If it is higher than known,
                 a reply in progress is stopped: it may contain erased text, and is neither stored
                 nor sent any further.
+            went_back: a lower number counts, too: the database lost the last ones.
         """
         self._conversation.history.drop()
         self.answered.clear()  # contains hashes of texts that may be erased
         self.drop_speculation()
-        if erasures is not None and erasures > self._conversation.erasures:
+        known = self._conversation.erasures
+        if erasures is not None and (erasures > known or (went_back and erasures < known)):
             self._conversation.erasures = erasures
             self._replies.stop()
 

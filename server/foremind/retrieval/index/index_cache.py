@@ -139,10 +139,11 @@ class IndexedCandidates:
         return self._indexes[relationship_id]
 
     async def _update(self, relationship_id: int) -> None:
-        """Read changes until the index has the newest announced version."""
+        """Read changes until no newer version was announced while they were read."""
         async with self._load_slots:
             while self._current(relationship_id) is None:
                 generation = self._generation
+                announced = self._announced.get(relationship_id)
                 try:
                     known = self._indexes.peek(relationship_id)
                     index = await self._read(relationship_id, known)
@@ -151,11 +152,16 @@ class IndexedCandidates:
                     return
                 if generation == self._generation and not self._keep(relationship_id, index):
                     return
+                if announced is not None and self._announced.get(relationship_id) == announced:
+                    # What was read later counts, whatever number was announced.
+                    self._announced[relationship_id] = index.state.version
 
     async def _read(self, relationship_id: int, known: MemoryIndex | None) -> MemoryIndex:
         # What commits meanwhile has a later version, and is announced with it.
         after = -1 if known is None else known.state.version
         state, changes = await self._store.changes(relationship_id, after)
+        if state.version < after:  # the database lost commits
+            known, (state, changes) = None, await self._store.changes(relationship_id, -1)
         if known is None:
             return await asyncio.to_thread(MemoryIndex.build, state, changes)
         return await asyncio.to_thread(known.with_changes, state, changes)
