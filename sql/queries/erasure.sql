@@ -56,10 +56,13 @@ SELECT id FROM memories WHERE relationship_id = $1 AND source_turn_id = ANY ($2:
 SELECT id FROM turns WHERE relationship_id = $1 AND session_id::text = $2;
 
 -- name: older_memories
--- Lists memories of a type that were last repeated before a time.
-SELECT id FROM memories
-WHERE relationship_id = $1 AND memory_type = $2 AND created_at < $3
-ORDER BY id LIMIT $4;
+-- Lists memories that were last said before the time that is given for their type.
+SELECT memory.id
+FROM memories AS memory
+JOIN unnest($2::text[], $3::timestamptz[]) AS given (memory_type, before)
+    ON given.memory_type = memory.memory_type
+WHERE memory.relationship_id = $1 AND memory.created_at < given.before
+ORDER BY memory.id LIMIT $4;
 
 -- name: delete_memory_data
 -- Deletes the terms, facts and history of memories, and updates what referred to them.
@@ -124,6 +127,16 @@ WITH expired AS (
     RETURNING id
 )
 SELECT count(*) AS turns FROM expired;
+
+-- name: drop_vectors_without_text
+-- Deletes the vectors of turns of which neither the text nor a memory is left.
+UPDATE turns SET embedding = NULL
+WHERE relationship_id = $1 AND id = ANY ($2::bigint[]) AND removed_at IS NOT NULL
+    AND NOT EXISTS (
+        SELECT FROM memories AS memory
+        WHERE memory.relationship_id = $1 AND memory.source_turn_id = turns.id
+    )
+RETURNING id;
 
 -- name: first_turns
 -- Lists the oldest turns of a relationship, with or without a text.
@@ -296,15 +309,6 @@ GROUP BY record.relationship_id, record.id;
 -- Lists the records derived from the whole history: core memory and inferred profile entries.
 SELECT id FROM records
 WHERE relationship_id = $1 AND (layer = 'hot' OR (layer = 'profile' AND kind = 'inferred'));
-
--- name: topics_written_from
--- Lists the topics that are written from records.
-SELECT DISTINCT record.id
-FROM records AS record
-JOIN record_sources AS source
-    ON source.relationship_id = record.relationship_id AND source.record_id = record.id
-WHERE record.relationship_id = $1 AND record.layer = 'topics'
-    AND source.source_id = ANY ($2::bigint[]);
 
 -- name: repeating_turns
 -- Lists the turns merged into memories, except those that are erased.

@@ -305,19 +305,6 @@ async def test_the_schema_of_an_export_is_published(start: StartServer) -> None:
         assert "Export" in schema["$defs"]
 
 
-async def test_expired_records_and_memories_are_deleted(start: StartServer) -> None:
-    """By the retention of their layer or type of memory."""
-    days = {"conversation": 10, "episodes": 10}
-    async with world(start, model=False, retention_days=days) as w:
-        await w.talk(SECRET)
-        await w.next_day()
-        assert await w.records("episodes")
-        for _ in range(12):
-            await w.next_day()
-        assert await w.records("episodes") == []
-        assert await w.memories() == {}
-
-
 async def test_a_removed_record_disappears_from_all_caches(start: StartServer) -> None:
     """From contexts and from the layer cache."""
     async with world(start, model=False) as w:

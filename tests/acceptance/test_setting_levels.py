@@ -322,13 +322,17 @@ _OUT_OF_BOUNDS: dict[str, tuple[Any, Any]] = {
     "layers_share": (0.5, 0.1),
     "context_tokens": (1_000_000, 8000),
     "working_tokens": (1_000_000, 6000),
-    "retention_days": ({"vault": 40}, {"vault": 20, "hot": 3}),
+    "retention_days": ({"hot": 90}, {"vault": 20, "hot": 3}),
     "llm_max_tokens": (100_000, 100),
     "llm_temperature": (2.5, 1.9),
     "recall_any_age": ("yes", True),
     "memory_max_age_days": (1e300, 30),
 }
-_OPERATOR_SETTINGS = {"eager": False, "layers_off": ["hot"], "retention_days": {"vault": 30}}
+_OPERATOR_SETTINGS = {
+    "eager": False,
+    "layers_off": ["hot"],
+    "retention_days": {"vault": 30, "all": 60},
+}
 
 
 async def test_players_may_change_some_settings_within_the_operators_bounds(

@@ -160,7 +160,7 @@ class SearchSubject:
     async def expire(self, days: float) -> None:
         """Delete memories that are older."""
         before = self.now - timedelta(days=days)
-        await self._expirer.expire_memories(self._relationship_id, NAMES, "conversation", before)
+        await self._expirer.expire_memories(self._relationship_id, NAMES, {"conversation": before})
 
     async def move(self) -> None:
         """Export everything, and import it for a new user whose index is already loaded."""

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
 from starlette.applications import Starlette
 
 from foremind.app.builders import build_background_worker
@@ -39,6 +40,8 @@ from foremind.storage.presence import PresenceKeeper
 from foremind.storage.probe import DatabaseProbe
 from foremind.storage.revocation_store import RevocationStore
 
+_log = structlog.get_logger("foremind.app")
+
 _EXAMPLES = Path(__file__).parents[1] / "examples"
 _FIRST_EXAMPLE = _EXAMPLES / "wren.toml"
 
@@ -67,6 +70,7 @@ async def application(
     check_files(settings)
     async with core(settings, clock=clock, say=say) as components, AsyncExitStack() as stack:
         await _create_example_companions(components, say)
+        await _warn_of_short_retention(components)
         chat_models = await _start_chat_models(settings, stack)
         authority = Authority(
             settings, RevocationStore(components.database), components.runtime.clock
@@ -187,6 +191,25 @@ async def _create_example_companions(components: Core, say: Say) -> None:
         example = read_companion(path)
         await components.stores.companions.put(example)
         say(f"Created the example companion {example.name}.")
+
+
+async def _warn_of_short_retention(components: Core) -> None:
+    """Warn where what expires leaves all that was derived from it, which may not be intended."""
+    settings = components.runtime.settings
+    own = {"": CompanionSettings()} | {
+        companion.slug: companion.settings
+        for companion in await components.stores.companions.list()
+        if companion.settings.retention_days
+    }
+    for slug, companion_settings in own.items():
+        layers = policy_for(companion_settings, settings).layers
+        if layers.expires_sources_only:
+            _log.warning(
+                "retention.leaves_derived",
+                **({"companion": slug} if slug else {}),
+                expiring=sorted(layers.retention),
+                hint="what was derived from them is kept; retention_days.all covers that, too",
+            )
 
 
 async def _start_chat_models(settings: Settings, stack: AsyncExitStack) -> ChatModels:

@@ -19,7 +19,15 @@ from foremind.domain.companion import (
     SignificanceRules,
     profile_slots,
 )
-from foremind.domain.settings.setting_definitions import Ahead, Decay, LayerName
+from foremind.domain.record import RECORD_LAYERS
+from foremind.domain.settings.setting_definitions import (
+    ALL,
+    EXPIRING_NAMES,
+    Ahead,
+    Decay,
+    ExpiringName,
+    LayerName,
+)
 from foremind.domain.settings.settings import Settings
 
 # Defaults of the settings that the server has no setting for.
@@ -86,7 +94,8 @@ class StoragePolicy:
 class LayerPolicy:
     """Token budgets of the memory layers, retention, and rules for writing them.
 
-    `scratchpad` and `profile` are complete: they include the default kinds and slots.
+    `scratchpad` and `profile` are complete: they include the default kinds and slots. `retention`
+    has whatever expires by name, also what the settings call `all`.
     """
 
     off: frozenset[LayerName]
@@ -100,7 +109,7 @@ class LayerPolicy:
     summary_tokens: int
     summary_messages: int
     topic_half_life: timedelta
-    retention: dict[str, timedelta]
+    retention: Mapping[ExpiringName, timedelta]
     scratchpad: ScratchpadRules
     profile: ProfileRules
     prompts: Prompts
@@ -109,6 +118,11 @@ class LayerPolicy:
     def on(self, layer: LayerName) -> bool:
         """Return whether a layer is enabled."""
         return layer not in self.off
+
+    @property
+    def expires_sources_only(self) -> bool:
+        """Whether memories or the transcript expire, but nothing that is derived from them."""
+        return bool(self.retention) and self.retention.keys().isdisjoint(RECORD_LAYERS)
 
     @property
     def kinds(self) -> Mapping[str, str]:
@@ -218,7 +232,7 @@ def _layer_policy(pick: Callable[[str], Any]) -> LayerPolicy:
         summary_tokens=pick("summary_tokens"),
         summary_messages=pick("summary_messages"),
         topic_half_life=timedelta(days=pick("topic_half_life_days")),
-        retention={name: timedelta(days=days) for name, days in pick("retention_days").items()},
+        retention=_retention(pick("retention_days")),
         scratchpad=pick("scratchpad"),
         profile=pick("profile"),
         prompts=pick("prompts"),
@@ -226,12 +240,20 @@ def _layer_policy(pick: Callable[[str], Any]) -> LayerPolicy:
     )
 
 
+def _retention(days: Mapping[str, float]) -> dict[ExpiringName, timedelta]:
+    return {
+        name: timedelta(days=age)
+        for name in EXPIRING_NAMES
+        if (age := days.get(name, days.get(ALL))) is not None
+    }
+
+
 def effective_value(name: str, own: CompanionSettings, server: Settings) -> Any:
     """Return the effective value of a setting; structs and mappings are complete."""
     value = getattr(own, name)
     wider = getattr(server, name, None) if name in Settings.model_fields else None
     default = getattr(_DEFAULTS, name)
-    merged = _merged(wider if wider is not None else default, value)
+    merged = _merged(wider if wider is not None else default, value, name)
     if name == "scratchpad" and merged.kinds is None:
         return msgspec.structs.replace(merged, kinds=KINDS)
     if name == "profile":
@@ -248,17 +270,20 @@ def overlay_settings(base: CompanionSettings, own: CompanionSettings) -> Compani
     return merged
 
 
-def _merged(wider: Any, narrower: Any) -> Any:
+def _merged(wider: Any, narrower: Any, setting: str = "") -> Any:
     if narrower is None:
         return wider
     if isinstance(wider, msgspec.Struct) and isinstance(narrower, msgspec.Struct):
         overrides = {
-            name: _merged(getattr(wider, name), value)
+            name: _merged(getattr(wider, name), value, name)
             for name in narrower.__struct_fields__
             if (value := getattr(narrower, name)) is not None
         }
         return msgspec.structs.replace(wider, **overrides) if overrides else wider
     if isinstance(wider, dict) and isinstance(narrower, dict):
+        if setting == "retention_days" and ALL in narrower:
+            # It is for what the wider level names, too, unless that is kept for less time.
+            wider = {name: min(days, narrower[ALL]) for name, days in wider.items()}
         return wider | narrower
     return narrower
 

@@ -150,19 +150,6 @@ class ErasureSteps:
         if self._names is not None:
             await self._reembed(touched, self._names)
 
-    async def expire_records(self, records: Collection[int]) -> None:
-        """Remove expired records.
-
-        What is written from such records is regenerated. What was otherwise derived from them
-        expires by itself, and from now on counts as derived from their sources.
-        """
-        transaction = self._transaction
-        derived = await transaction.topics_written_from(records)
-        await transaction.inherit_sources(records)
-        await self._remove_records(
-            derived | await transaction.records_of_whole_history(), (), (), records
-        )
-
     async def clear_states(
         self,
         texts: RelationshipTexts,
@@ -196,6 +183,21 @@ class ErasureSteps:
         self._counts.turns += await self._transaction.expire(turns, self._now)
         if self._names is not None:
             await self._reembed(turns, self._names)
+
+    async def expire_memories(self, memories: Collection[int]) -> set[int]:
+        """Remove memories; their turns, and what was derived from these, stay.
+
+        Returns:
+            The turns that they were made of.
+        """
+        transaction = self._transaction
+        turns = await transaction.reader.turns_of_memories(memories)
+        await transaction.remove_memories(memories)
+        await transaction.recompute_superseded(self._now)
+        textless = await transaction.drop_vectors_without_text(turns)
+        if textless and self._names is not None:
+            await self._reembed(textless, self._names)
+        return turns
 
     async def _remove_memories(self, turns: Collection[int]) -> None:
         """Remove turns with their memories; other turns that said the same are ingested again."""

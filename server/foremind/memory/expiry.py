@@ -1,10 +1,11 @@
-"""Retention: removes what is older than it may be kept, as thoroughly as an erasure."""
+"""Retention: removes what is older than it may be kept, and nothing that was made of it."""
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
 
 from foremind.domain.clock import Clock
-from foremind.memory.erasure_steps import ErasureCounts, ErasureSteps, Names
+from foremind.domain.settings.setting_definitions import ExpiringName
+from foremind.memory.erasure_steps import ErasureCounts, ErasureSteps
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.storage.database import Database
@@ -18,7 +19,8 @@ _Removal = tuple[str, Collection[int]]  # a summary for the audit trail, and the
 class RetentionEnforcer:
     """Removes expired records, memories and texts of turns.
 
-    Unlike an erasure, it leaves replies that mention them: replies expire by themselves.
+    Unlike an erasure, it leaves what was derived from them and replies that mention them: these
+    expire by themselves.
     """
 
     def __init__(
@@ -34,33 +36,33 @@ class RetentionEnforcer:
         self._clock = clock
 
     async def expire_records(self, relationship_id: int, records: Collection[int]) -> None:
-        """Remove records, and what was written from them.
+        """Remove records; what was derived from them now counts as derived from their sources.
 
         Raises:
             StorageUnavailable: try again later; nothing was half done.
         """
-        counts = ErasureCounts()
         async with ErasureTransaction.begin(self._database, relationship_id) as transaction:
-            await self._steps(transaction, None, counts).expire_records(records)
-            subject = f"{counts.records.total()} records"
-            await transaction.audit("server", "retention", subject, self._clock.now())
+            await transaction.inherit_sources(records)
+            removed = sum((await transaction.delete_records(records)).values())
+            await transaction.audit("server", "retention", f"{removed} records", self._clock.now())
             await transaction.announce((), outdated=True)
 
     async def expire_memories(
-        self, relationship_id: int, names: tuple[str, str], memory_type: str, before: datetime
+        self, relationship_id: int, names: tuple[str, str], before: Mapping[ExpiringName, datetime]
     ) -> None:
-        """Remove memories of a type that were last said before a time.
+        """Remove memories that were last said before the time given for their type.
 
         Raises:
             StorageUnavailable: try again later.
         """
 
-        async def remove_batch(transaction: ErasureTransaction, steps: ErasureSteps) -> _Removal:
-            expired = await transaction.older_memories(memory_type, before, _BATCH_SIZE)
-            turns = await transaction.reader.turns_of_memories(expired) if expired else set()
-            if turns:
-                await steps.remove(turns)
-            return f"{len(expired)} memories", turns
+        async def remove_batch(
+            transaction: ErasureTransaction, steps: ErasureSteps
+        ) -> _Removal | None:
+            expired = await transaction.older_memories(before, _BATCH_SIZE)
+            if not expired:
+                return None
+            return f"{len(expired)} memories", await steps.expire_memories(expired)
 
         await self._in_batches(relationship_id, names, remove_batch)
 
@@ -73,10 +75,14 @@ class RetentionEnforcer:
             StorageUnavailable: try again later.
         """
 
-        async def remove_batch(transaction: ErasureTransaction, steps: ErasureSteps) -> _Removal:
+        async def remove_batch(
+            transaction: ErasureTransaction, steps: ErasureSteps
+        ) -> _Removal | None:
             turns = await transaction.older_turns(before, _BATCH_SIZE)
-            if turns:
-                await steps.expire_texts(turns)
+            if not turns:
+                return None
+            await transaction.delete_alternatives()
+            await steps.expire_texts(turns)
             return f"{len(turns)} turns", turns
 
         await self._in_batches(relationship_id, names, remove_batch)
@@ -85,21 +91,17 @@ class RetentionEnforcer:
         self,
         relationship_id: int,
         names: tuple[str, str],
-        remove_batch: Callable[[ErasureTransaction, ErasureSteps], Awaitable[_Removal]],
+        remove_batch: Callable[[ErasureTransaction, ErasureSteps], Awaitable[_Removal | None]],
     ) -> None:
         """Remove batches, each in a transaction of its own, until nothing is left to remove."""
         vectors = await self._ingester.name_vectors(*names)
         while True:
+            now = self._clock.now()
             async with ErasureTransaction.begin(self._database, relationship_id) as transaction:
-                steps = self._steps(transaction, vectors, ErasureCounts())
-                subject, turns = await remove_batch(transaction, steps)
-                if not turns:
+                steps = ErasureSteps(transaction, self._embedder, vectors, now, ErasureCounts())
+                removal = await remove_batch(transaction, steps)
+                if removal is None:
                     return
-                await transaction.delete_alternatives()
-                await transaction.audit("server", "retention", subject, self._clock.now())
+                subject, turns = removal
+                await transaction.audit("server", "retention", subject, now)
                 await transaction.announce(turns, outdated=True)
-
-    def _steps(
-        self, transaction: ErasureTransaction, names: Names | None, counts: ErasureCounts
-    ) -> ErasureSteps:
-        return ErasureSteps(transaction, self._embedder, names, self._clock.now(), counts)

@@ -16,6 +16,7 @@ from foremind.domain.erasure import RecordText, ShownState
 from foremind.domain.memory import Fact, MemoryText
 from foremind.domain.relationship import ChangeSet
 from foremind.domain.session_state import SessionState
+from foremind.domain.settings.setting_definitions import ExpiringName
 from foremind.domain.step import RULES_PLACE
 from foremind.domain.turn import ExchangeTurn
 from foremind.storage.database import Database, DatabaseConnection
@@ -78,8 +79,8 @@ class ErasureTransaction:
 
     async def remove(self, memories: Collection[int], turns: Collection[int], now: datetime) -> int:
         """Delete memories and the texts of turns; return how many turns had a text."""
-        ids, turn_ids = list(memories), list(turns)
-        await self._remove_memories(ids, turn_ids)
+        turn_ids = list(turns)
+        await self.remove_memories(memories, turn_ids)
         row = await self._connection.row("erase_turns", self._relationship_id, turn_ids, now)
         return 0 if row is None else int(row["turns"])
 
@@ -88,9 +89,9 @@ class ErasureTransaction:
         rows = await self._connection.rows("older_turns", self._relationship_id, before, limit)
         return [row["id"] for row in rows]
 
-    async def older_memories(self, memory_type: str, before: datetime, limit: int) -> set[int]:
-        """Return memories of a type that were last repeated before a time, at most `limit`."""
-        return await self._ids("older_memories", memory_type, before, limit)
+    async def older_memories(self, before: Mapping[ExpiringName, datetime], limit: int) -> set[int]:
+        """Return memories that were last said before the time of their type, at most `limit`."""
+        return await self._ids("older_memories", list(before), list(before.values()), limit)
 
     async def expire(self, turns: Collection[int], now: datetime) -> int:
         """Delete the texts of turns; those that became memories keep their vectors.
@@ -105,7 +106,7 @@ class ErasureTransaction:
         """Delete turns altogether, with their memories; return these, and the number of turns."""
         turn_ids = list(turns)
         memories = await self.memories_of_turns(turn_ids)
-        await self._remove_memories(list(memories), turn_ids)
+        await self.remove_memories(memories, turn_ids)
         await self._connection.execute("delete_turns", self._relationship_id, turn_ids)
         return memories, len(turn_ids)
 
@@ -150,10 +151,6 @@ class ErasureTransaction:
     async def every_record(self) -> set[int]:
         """Return the ids of all records."""
         return await self._ids("all_records")
-
-    async def topics_written_from(self, records: Collection[int]) -> set[int]:
-        """Return the topics written from records."""
-        return await self._ids("topics_written_from", list(records))
 
     async def records_of_whole_history(self) -> set[int]:
         """Return core memory and inferred records: they are derived from the whole history."""
@@ -371,7 +368,17 @@ class ErasureTransaction:
             )
         )
 
-    async def _remove_memories(self, ids: list[int], turn_ids: list[int]) -> None:
+    async def drop_vectors_without_text(self, turns: Collection[int]) -> set[int]:
+        """Delete the vectors of those turns that have neither a text nor a memory any more.
+
+        Returns:
+            These turns.
+        """
+        return await self._ids("drop_vectors_without_text", list(turns))
+
+    async def remove_memories(self, memories: Collection[int], turns: Collection[int] = ()) -> None:
+        """Delete memories, and the links from turns to memories."""
+        ids, turn_ids = list(memories), list(turns)
         await self._connection.execute(
             "delete_memory_data",
             self._relationship_id,

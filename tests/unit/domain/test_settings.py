@@ -8,7 +8,9 @@ import pytest
 
 from foremind.domain.companion import CompanionSettings, read_companion
 from foremind.domain.errors import InvalidFile, UnsafeBinding
-from foremind.domain.policy import policy_for
+from foremind.domain.policy import overlay_settings, policy_for
+from foremind.domain.settings.setting_definitions import EXPIRING_NAMES
+from foremind.domain.settings.setting_levels import clamped, read_settings
 from foremind.domain.settings.settings import Settings, check_binding, load_settings
 from tests.docs.settings_reference import PATH, reference
 
@@ -25,6 +27,41 @@ def test_the_defaults_are_the_published_ones() -> None:
     assert (policy.layers.summary_tokens, policy.layers.summary_messages) == (8000, 20)
     assert policy.layers.session == timedelta(hours=24)
     assert settings.prepared_ttl_s == 60.0
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ([{}], {}),
+        ([{"vault": 9}], {"vault": 9}),
+        ([{"all": 30}], {"hot": 30, "conversation": 30, "transcript": 30}),
+        ([{"all": 30, "hot": 90}], {"hot": 90, "vault": 30}),
+        ([{"all": 30, "hot": 90}, {"vault": 60}], {"hot": 90, "vault": 60, "event": 30}),
+        ([{"hot": 90}, {"all": 30}], {"hot": 30, "vault": 30}),
+        ([{"hot": 3}, {"all": 30}], {"hot": 3, "vault": 30}),
+        ([{"hot": 90}, {"all": 30, "hot": 365}], {"hot": 365, "vault": 30}),
+        ([{"hot": 90}, {"all": 30}, {"hot": 60}], {"hot": 60, "vault": 30}),
+    ],
+)
+def test_all_is_for_whatever_no_narrower_level_names(
+    levels: list[dict[str, float]], expected: dict[str, float]
+) -> None:
+    """From the server on; of a wider level's name and a narrower `all` the shorter one counts."""
+    server, *narrower = levels
+    settings = CompanionSettings()
+    for level in narrower:
+        settings = overlay_settings(settings, read_settings({"retention_days": level}))
+    retention = policy_for(settings, load_settings(retention_days=server)).layers.retention
+    assert expected.items() <= {name: age.days for name, age in retention.items()}.items()
+    assert len(retention) == (len(EXPIRING_NAMES) if "all" in str(levels) else len(expected))
+
+
+def test_a_players_retention_is_bounded_by_all() -> None:
+    """Where the operator does not name the layer."""
+    operators = CompanionSettings(retention_days={"all": 30, "vault": 90})
+    own = CompanionSettings(retention_days={"hot": 60, "vault": 60, "episodes": 3, "all": 99})
+    bounded = clamped(own, operators, load_settings()).retention_days
+    assert bounded == {"hot": 30, "vault": 60, "episodes": 3, "all": 30}
 
 
 def test_a_wrong_value_names_its_setting(monkeypatch: pytest.MonkeyPatch) -> None:

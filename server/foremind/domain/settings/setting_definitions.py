@@ -28,10 +28,14 @@ LAYERS: tuple[LayerName, ...] = get_args(LayerName)
 #: What `retention_days` calls the texts of what was said.
 TRANSCRIPT = "transcript"
 #: What can expire: layers of records, types of memories, and the transcript.
-KeptName = Literal[
+ExpiringName = Literal[
     "summary", "opening", "episodes", "topics", "profile", "scratchpad", "questions", "hot",
     "vault", "conversation", "observation", "event", "relationship", "transcript",
 ]  # fmt: skip
+#: What `retention_days` calls whatever it does not name.
+ALL = "all"
+KeptName = Literal[ExpiringName, "all"]
+EXPIRING_NAMES: tuple[ExpiringName, ...] = get_args(ExpiringName)
 
 
 class ServerSettings(BaseModel):
@@ -205,7 +209,9 @@ class StorageSettings(BaseModel):
         True, description="merge duplicate memories and mark outdated ones as superseded"
     )
     retention_days: dict[KeptName, Days] = Field(
-        {}, description="days after which layers, memory types or the transcript expire, by name"
+        {},
+        description="days after which layers, memory types or the transcript expire, by name; "
+        "`all` is for those that are not named",
     )
     session_hours: float = Field(
         24.0,

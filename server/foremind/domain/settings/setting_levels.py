@@ -16,6 +16,7 @@ from foremind.domain.errors import NOT_JSON, InvalidMessage
 from foremind.domain.field_problems import field_problem, printable, unknown_name
 from foremind.domain.policy import effective_value, overlay_settings, policy_for
 from foremind.domain.settings.setting_bounds import first_invalid_setting
+from foremind.domain.settings.setting_definitions import ALL
 from foremind.domain.settings.settings import Settings
 from foremind.domain.storable_text import check_storable
 
@@ -85,7 +86,7 @@ _SUPERSET = PlayerBound(lambda own, wider: own | frozenset(wider), "{0} and any 
 
 
 def _shorter_retention(own: Mapping[str, float], wider: Mapping[str, float]) -> dict[str, float]:
-    return {name: min(days, wider.get(name, days)) for name, days in own.items()}
+    return {name: min(days, wider.get(name, wider.get(ALL, days))) for name, days in own.items()}
 
 
 def _without_model_rating(own: msgspec.Struct, wider: Any) -> msgspec.Struct:
