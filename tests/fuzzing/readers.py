@@ -55,6 +55,7 @@ from foremind.text import (
     proper_names,
     questions,
     sentences,
+    tense,
     time_ago,
     time_expressions,
     tokenization,
@@ -265,6 +266,7 @@ def read_texts_of_card(text: str, _: datetime) -> None:
 READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     **dict.fromkeys((card_fields, card_file, card_macros), read_texts_of_card),
     time_expressions: read_dates,
+    tense: lambda text, _: tense.directions_of(text, 0, len(text) // 2, undecided=True),
     query_parser: query_parser.parse_query,
     ranking: search,
     tokenization: lambda text, _: (

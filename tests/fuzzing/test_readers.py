@@ -1,9 +1,9 @@
 """No text makes a reader raise: every reader, any text, any day, any time zone."""
 
 import itertools
+import re
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import foremind
 from foremind.memory.exclusive_facts import facts_in
 from foremind.text import time_expressions
+from foremind.text.tense import Direction
 from foremind.text.tokenization import words_of
 from tests.fuzzing.readers import READERS, read_by_all, read_dates, search
 
@@ -22,6 +23,8 @@ EXPRESSIONS = [
     "{season} {year:04}", "{season} of {year}", "{which} {season}", "{which} {month}",
     "{which} {weekday}", "{which} {unit}", "{which} weekend", "{count} {unit}s ago",
     "in {count} {unit}s", "in {year:04}", "{year:05}", "{weekday}", "yesterday", "last night",
+    "{day:02}/{number:02}/{year:04}", "{day}.{number}.{year}", "on the {day}th", "at Easter {year}",
+    "last {count} {unit}s", "since Christmas", "{which} new year", "{count} hours ago",
 ]  # fmt: skip
 CONTEXTS = [
     "{}", "before {}", "since {}", "until {}", "the week before {}", "{count} {unit}s before {}",
@@ -129,33 +132,21 @@ def test_every_year_from_0_to_99999_is_read() -> None:
     ["2021-99-99", "9999-12-31", "31 feb {n}", "february 30, {n}", "may 0000", "in {n} days",
      "last friday", "3 may 20{n:02}", "winter 0000", "two weeks before 1 june {n:04}"],
 )  # fmt: skip
-def test_only_the_first_dates_of_a_draft_are_parsed(
+def test_only_the_first_dates_of_a_draft_are_resolved(
     expression: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parsing blocks the event loop, so the number of parsed expressions is limited."""
-    parsed: list[str] = []
-    parse = time_expressions._named
+    """It blocks the event loop, so their number is limited."""
+    resolved: list[str] = []
+    resolve = time_expressions._directions
 
-    def counted(expression: str, noon: datetime) -> time_expressions.Span | None:
-        parsed.append(expression)
-        return parse(expression, noon)
+    def counted(match: re.Match[str], *, undecided: bool) -> tuple[Direction, ...]:
+        resolved.append(match[0])
+        return resolve(match, undecided=undecided)
 
-    monkeypatch.setattr(time_expressions, "_named", counted)
-    time_expressions._span.cache_clear()
+    monkeypatch.setattr(time_expressions, "_directions", counted)
     text = " ".join(expression.format(n=number % 100) for number in range(3000))[:8000]
     search(text, EVERY_DAY[0])
-    assert 0 < len(parsed) <= time_expressions.MAX_EXPRESSIONS
-
-
-def test_calendar_dates_are_parsed_without_the_date_library(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It takes milliseconds for each date that does not exist."""
-    reader: Any = None
-    monkeypatch.setattr(time_expressions, "_reader", reader)
-    time_expressions._span.cache_clear()
-    for text in ("2021-99-99", "31 feb 2021", "may 0000", "3 may 2021", "in 2021", "winter 0000"):
-        time_expressions.spans_in(text, EVERY_DAY[0])
+    assert 0 < len(resolved) <= time_expressions.MAX_EXPRESSIONS
 
 
 def test_only_the_beginning_of_a_long_text_is_searched_for_times() -> None:

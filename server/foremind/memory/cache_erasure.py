@@ -3,7 +3,6 @@
 from foremind.domain.announcements import Announcement, MemoriesForgotten
 from foremind.storage.companion_store import clear_settings_cache
 from foremind.text.packed_terms import clear_hash_cache
-from foremind.text.time_expressions import clear_span_cache
 from foremind.text.tokenization import clear_stem_cache
 
 
@@ -12,5 +11,4 @@ def on_announcement(announcement: Announcement) -> None:
     if isinstance(announcement, MemoriesForgotten):
         clear_stem_cache()
         clear_hash_cache()
-        clear_span_cache()
         clear_settings_cache()

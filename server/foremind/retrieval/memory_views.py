@@ -16,7 +16,7 @@ def memory_view(memory: Recalled, now: datetime, language: str) -> MemoryView:
         created_at=memory.created_at,
         speaker=memory.speaker,
         memory_type=memory.memory_type,
-        age=age_in_words(memory.created_at.astimezone(now.tzinfo), now, language),
+        age=age_in_words(memory.created_at, now, language),
         relevance=memory.relevance,
         superseded=memory.superseded,
     )

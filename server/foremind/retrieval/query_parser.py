@@ -45,9 +45,9 @@ class ParsedQuery:
 def parse_query(text: str, now: datetime, fallback: str = ENGLISH) -> ParsedQuery:
     """Parse `text` as of `now`, which is in the player's time zone.
 
-    `fallback` is its language where that is unsure.
+    `fallback` is its language where that is unsure, perhaps with the player's region.
     """
-    times = tuple(spans_in(text, now, fallback))
+    times = tuple(spans_in(text, now, fallback, undecided=True))
     terms = tuple(query_terms_of(text, fallback))
     return ParsedQuery(
         terms=terms,

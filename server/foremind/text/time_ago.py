@@ -1,6 +1,6 @@
 """How long ago something was, and how long something lasts, in words. Pure."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from typing import Literal
 
@@ -26,18 +26,19 @@ _MOST_CACHED = 1024  # ages in words
 def age_in_words(then: datetime, now: datetime, language: str = ENGLISH) -> str:
     """Return "just now", "an hour ago", "yesterday", "three weeks ago" and the like.
 
-    In other languages than English "just now" and "yesterday" are words of the language's file; the
+    Days are those of the time zone of `now`; hours have sixty minutes, whatever the clocks show. In
+    other languages than English "just now" and "yesterday" are words of the language's file; the
     others are those of the Unicode CLDR.
     """
     language = with_words(language)
-    elapsed = now - then
-    if elapsed < timedelta(minutes=1):
+    elapsed_s = now.timestamp() - then.timestamp()  # a difference of local times ignores a change
+    if elapsed_s < _SECONDS["minute"]:
         return prompt_words(language).lines.just_now
-    if elapsed < timedelta(hours=1):
-        return _ago(int(elapsed.total_seconds() // 60), "minute", language)
-    days = (now.date() - then.date()).days
+    if elapsed_s < _SECONDS["hour"]:
+        return _ago(int(elapsed_s // 60), "minute", language)
+    days = (now.date() - then.astimezone(now.tzinfo).date()).days
     if days == 0:
-        return _ago(max(1, int(elapsed.total_seconds() // 3600)), "hour", language)
+        return _ago(int(elapsed_s // 3600), "hour", language)
     if days == 1:
         return prompt_words(language).lines.yesterday
     if days < 14:

@@ -1,79 +1,118 @@
 """The spans of time that a text mentions, resolved relative to a clock. Pure.
 
-Expressions are found by a regular expression, because dateparser's search through a sentence takes
-tens of milliseconds, too long between two keystrokes. Calendar dates are parsed here, which takes
-microseconds even for days that do not exist; the library parses the rest.
+Words for times are English. Dates in figures are read in every language, in the order of day and
+month that the player's language and region have.
 """
 
 import re
 from calendar import monthrange
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from dateparser.date import DateDataParser
 
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH
+from foremind.text.tense import Direction, directions_of
 
 Seconds = npt.NDArray[np.float64]
 
-#: How many characters of a text are searched, and how many expressions are parsed, valid or not. A
+#: How many characters of a text are searched, and how many expressions resolved, valid or not. A
 #: sentence seldom has more, a pasted list of dates is no question, and this blocks the event loop.
 MAX_CHARS = 2_000
 MAX_EXPRESSIONS = 4
+_APOSTROPHES = str.maketrans("’‘`´", "''''")
 _FAR_AWAY = timedelta(days=36_500)
 # Within what PostgreSQL and every time zone can represent.
 _EARLIEST, _LATEST = datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 12, 31, tzinfo=UTC)
 _MAX_LEAP_GAP_YEARS = 8  # the longest time between two leap years
+_MAX_MONTHS_TO_A_DAY = 2  # from one month with a 31st to the next
 
 _MONTH = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
     r"sep(?:t(?:ember)?)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
 )
 _WEEKDAY = r"(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+_SHORT_WEEKDAY = r"(?:mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)"
 _COUNT = (
     r"(?:an?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\d{1,3}|"
     r"a few|several|a couple(?: of)?)"
 )
-_UNIT = r"(?:day|weekend|week|month|year)"
+_UNIT = r"(?:day|weekend|week|fortnight|month|year)"
+_ANY_UNIT = r"(?:day|weekend|week|fortnight|month|year|hour|hr|minute|min)"
 _SEASON = r"(?:spring|summer|autumn|fall|winter)"
+_HOLIDAY = (
+    r"(?:christmas eve|christmas(?: day)?|xmas|boxing day|new year'?s? eve|new year'?s? day|"
+    r"new year'?s?|easter|good friday|hallowe'?en|valentine'?s?(?: day)?|thanksgiving)"
+)
+_LAST = r"(?:last|past|previous)"
+_NEXT = r"(?:next|coming|this coming)"
+# What follows a time is no noun: "in 2000 steps", "on the 3rd floor", "for Christmas cards".
+_NO_NOUN = (
+    r"(?![ -](?-i:(?!(?:and|but|or|so|to(?! \d)|when|where|with|i|we|he|she|it|they|my|our|his|her|"
+    r"their|the|this|that|next|last|at|in|on|for|of|because|after|before|until|as|was|were|is|are|"
+    r"will|did|do|had|has|have|by|from|if|than|then|already|again|too|alone|there|who|please|me|"
+    r"you|though|since|\w+ed|\w+ing)\b)[a-z]))"
+)
+_FIGURES = (
+    r"(?<![\d./-])(?:\d{4}(?P<y>[-/.])\d{1,2}(?P=y)\d{1,2}|"
+    r"\d{1,2}(?P<d>[-/.])\d{1,2}(?P=d)(?:19|20)\d\d|\d{1,2}/\d{1,2}/\d\d)(?![./-]?\d)"
+)
+# Other figures than these are a count, a PIN, the number of a room.
+_YEAR = rf"(?:19|20)\d\d\b(?![-'.,:]?\d|['%°]){_NO_NOUN}"
+_BEFORE_YEAR = r"(?:in|during|by|from|early|late|mid|year|(?:end|start|beginning) of)"
 _DATE = (
-    rf"(?:\d{{4}}-\d\d-\d\d|\d{{1,2}}(?:st|nd|rd|th)?(?: of)? {_MONTH}\b(?:,? \d{{4}}\b)?|"
+    rf"(?:{_FIGURES}|\d{{1,2}}(?:st|nd|rd|th)?(?: of)? {_MONTH}\b(?:,? \d{{4}}\b)?|"
     rf"{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?\b(?:,? \d{{4}}\b)?|{_MONTH},? \d{{4}}\b|"
-    rf"(?:in|this|last|next|since|during|of|until|by|early|late|mid|before|after) {_MONTH}\b"
-    rf"(?!,? \d| be\b)|{_SEASON}(?: of)? \d{{4}}\b|(?:19|20)\d\d\b)"
+    # With "since" or "the week before", these need no other preposition.
+    rf"(?(shift)|(?:in|this|{_LAST}|{_NEXT}|during|of|by|early|late|mid)[ -]){_MONTH}\b"
+    rf"(?!,? \d| be\b)|{_SEASON}(?: of)? \d{{4}}\b|"
+    rf"(?(shift)|{_BEFORE_YEAR}[ -]){_YEAR}|"
+    rf"(?(shift)|(?:at|on|over|for|by|around|during|this|{_LAST}|{_NEXT}) ){_HOLIDAY}"
+    rf"(?: \d{{4}})?\b{_NO_NOUN}|"
+    rf"(?(shift)|(?:on|by|from) )the \d{{1,2}}(?:st|nd|rd|th)\b{_NO_NOUN})"
 )
 _RELATIVE = (
-    rf"(?:the day before yesterday|yesterday|today|tonight|tomorrow|last night|"
-    rf"this (?:morning|afternoon|evening)|"
-    rf"(?:last|this|next|past|previous) (?:{_UNIT}|{_SEASON}|{_WEEKDAY})\b|"
-    rf"{_COUNT} {_UNIT}s? ago|in {_COUNT} {_UNIT}s?\b|{_WEEKDAY}\b)"
+    rf"(?:yesterday|today|tonight|tomorrow|last night|this (?:morning|afternoon|evening)|"
+    rf"the other day\b|(?:this|{_LAST}|{_NEXT}) (?:{_UNIT}|{_SEASON}|{_WEEKDAY})\b|"
+    rf"(?:{_LAST}|{_NEXT}) {_COUNT} {_UNIT}s?\b|"
+    rf"(?:on|at|over|during) the weekend\b|(?:in|during|over)(?: the)? {_SEASON}\b|"
+    rf"(?:half an|{_COUNT}) {_ANY_UNIT}s? ago\b|in (?:half an|{_COUNT}) {_ANY_UNIT}s?\b|"
+    rf"(?:half an|{_COUNT}) {_ANY_UNIT}s? from now\b|"
+    rf"{_WEEKDAY}\b|(?:on|by|from|this|{_LAST}|{_NEXT}) {_SHORT_WEEKDAY}\b)"
 )
 _EXPRESSION = re.compile(
-    rf"\b(?P<shift>(?:the |{_COUNT} )?{_UNIT}s? (?P<side>before|after) |"
+    rf"(?<!\bevery )(?<!\beach )\b"
+    rf"(?P<shift>(?:the |{_COUNT} )?{_UNIT}s? (?P<side>before|after|from) |"
     rf"(?P<bound>before|after|since|until|till) )?"
     rf"(?:the )?(?P<date>{_DATE}|{_RELATIVE})",
     re.IGNORECASE | re.ASCII,
 )
+_EXPRESSION_IN_FIGURES = re.compile(
+    rf"(?P<shift>)(?P<side>)(?P<bound>)(?P<date>{_FIGURES})", re.ASCII
+)
+# What stands before a time; the last of these says which of several it is.
+_LEADING = re.compile(
+    r"(?:(?:in|on|at|over|for|by|from|around|during|of|early|late|mid|the|year|end|start|"
+    r"beginning|this|last|past|previous|next|coming)[ -])*"
+)
 _CALENDAR_DATE = re.compile(
-    rf"(?P<iso>\d{{4}}-\d\d-\d\d)|"
     rf"(?:(?P<first>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? )?(?P<month>{_MONTH})"
-    r"(?: (?P<day>\d{1,2})(?:st|nd|rd|th)?)?(?:,? (?P<year>\d{4}))?|(?P<whole>\d{4})",
+    r"(?: (?P<day>\d{1,2})(?:st|nd|rd|th)?)?(?:,? (?P<year>\d{4}))?",
     re.ASCII,
 )
-_PREPOSITION = re.compile(
-    r"^(?:in|this|last|next|during|of|until|by|early|late|mid|since|before|after) "
-    rf"(?={_MONTH}\b|\d{{4}}$)"
+_DISTANCE = re.compile(
+    rf"(?P<in>in )?(?P<count>half an|{_COUNT}) (?P<unit>{_ANY_UNIT})s?(?:(?P<ago> ago)| from now)?"
 )
 # Every expression contains one of these; most drafts contain none, and need no full search.
 _HINT = re.compile(
     r"\d|day|week|month|year|night|morning|evening|afternoon|spring|summer|autumn|fall|winter|"
-    r"tomorrow|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec",
+    r"tomorrow|hour|min|easter|mas|hallow|valentine|thanksgiving|mon|tue|wed|thu|fri|sat|sun|"
+    r"jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec",
     re.IGNORECASE,
 )
 _MONTHS = {
@@ -82,7 +121,17 @@ _MONTHS = {
         ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1
     )
 }
-_DAYS = {"day": 1, "week": 7, "weekend": 7, "month": 30, "year": 365}
+_NTH = re.compile(r"\d{1,2}(?:st|nd|rd|th)")
+_BEHIND, _AHEAD = ("last", "past", "previous"), ("next", "coming")
+_A_MOMENT = timedelta(hours=12)
+_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_NEAR_DAYS = {
+    "yesterday": -1, "last night": -1, "today": 0, "tonight": 0, "this morning": 0,
+    "this afternoon": 0, "this evening": 0, "tomorrow": 1,
+}  # fmt: skip
+_DAYS = {"day": 1, "week": 7, "weekend": 7, "fortnight": 14, "month": 30, "year": 365}
+_SECONDS = {"hour": 3600, "hr": 3600, "minute": 60, "min": 60}
+_SLACK_DAYS = {"day": 0.5, "week": 4, "weekend": 4, "fortnight": 4, "month": 16, "year": 180}
 _COUNTS = {
     word: number
     for number, words in enumerate(
@@ -93,6 +142,19 @@ _COUNTS = {
 }  # fmt: skip
 DAY_S = 86_400.0
 _FIRST_MONTH = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
+_SEASON_DAYS = 91
+# Month, day and length in days of those that are on the same day of every year.
+_HOLIDAYS = {
+    "christmas eve": (12, 24, 1), "christmas day": (12, 25, 1), "christmas": (12, 24, 3),
+    "xmas": (12, 24, 3), "boxing day": (12, 26, 1), "new years eve": (12, 31, 1),
+    "new year eve": (12, 31, 1), "new years day": (1, 1, 1), "new year day": (1, 1, 1),
+    "new year": (12, 31, 2), "new years": (12, 31, 2), "halloween": (10, 31, 1),
+    "valentines day": (2, 14, 1), "valentines": (2, 14, 1), "valentine": (2, 14, 1),
+    "valentine day": (2, 14, 1),
+}  # fmt: skip
+_MONTH_FIRST_REGIONS = frozenset({"AS", "GU", "MP", "PH", "PR", "US", "VI"})
+# Where either order is usual: English without its region, and countries and languages of both.
+_UNSURE_ORDERS = frozenset({"en", "en-CA", "fr-CA", "ja", "ko", "zh"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,24 +170,52 @@ class Span:
         return (self.end - self.start).total_seconds() / 86_400
 
 
-def spans_in(text: str, now: datetime, fallback: str = ENGLISH) -> list[Span]:
+def spans_in(
+    text: str, now: datetime, fallback: str = ENGLISH, *, undecided: bool = False
+) -> list[Span]:
     """Return the spans of time that `text` mentions, as somebody who says it at `now` means them.
 
-    At most four. Expressions without a year mean the past, because people ask about what was. Days
-    that do not exist are ignored. Texts in other languages than English mention none;
-    `fallback` is the language where it is unsure.
+    At most four. What is stated looks ahead unless its verb is past; what is
+    asked looks back. Days that do not exist are ignored.
+
+    Args:
+        fallback: the player's language, perhaps with the region ("en-GB"): the order of day and
+            month in "03/04/2026", and the language of a text that does not tell.
+        undecided: of what neither states nor asks, such as words that are searched for, return
+            the spans in both directions.
     """
+    searched = text[:MAX_CHARS].translate(_APOSTROPHES)
+    if _HINT.search(searched) is None:
+        return []
+    is_english = language_of(searched, fallback) == ENGLISH
+    expression = _EXPRESSION if is_english else _EXPRESSION_IN_FIGURES
     spans: list[Span] = []
-    searched = text[:MAX_CHARS]
-    if _HINT.search(searched) is None or language_of(searched, fallback) != ENGLISH:
-        return spans
-    noon = now.replace(hour=12, minute=0, second=0, microsecond=0)
-    for match in islice(_EXPRESSION.finditer(searched), MAX_EXPRESSIONS):
-        span = _span(match["date"].lower(), noon)
-        clipped = None if span is None else _clipped(_shifted(span, match))
-        if clipped is not None:
-            spans.append(clipped)
-    return spans
+    for match in islice(expression.finditer(searched), MAX_EXPRESSIONS):
+        for direction in _directions(match, undecided=undecided):
+            span = _span(match, now, direction, fallback)
+            if span is not None and span not in spans:
+                spans.append(span)
+    return spans[:MAX_EXPRESSIONS]
+
+
+def _directions(match: re.Match[str], *, undecided: bool) -> tuple[Direction, ...]:
+    if match["bound"] and match["bound"].lower() == "since":
+        return ("back",)
+    return directions_of(match.string, match.start(), match.end(), undecided=undecided)
+
+
+def _span(match: re.Match[str], now: datetime, direction: Direction, tag: str) -> Span | None:
+    """Resolve one expression; None if it names no valid time."""
+    try:
+        span = _named(match["date"].lower(), now, direction, tag)
+        if span is None:
+            return None
+        span = _shifted(span, match)
+        if direction == "ahead" and (match["bound"] or "").lower() in ("before", "until", "till"):
+            span = Span(max(span.start, day_of(now).start), span.end)
+    except (ValueError, OverflowError):  # the year 0, the 30th of February, the calendar's end
+        return None
+    return _clipped(span)
 
 
 def day_of(moment: datetime) -> Span:
@@ -195,69 +285,220 @@ def _count(word: str) -> int:
     return int(word) if word.isdigit() else _COUNTS.get(word, 1)
 
 
-@lru_cache(maxsize=4096)
-def _span(expression: str, noon: datetime) -> Span | None:
-    """Resolve one expression relative to the noon of a day; None if it names no valid time."""
-    try:
-        return _named(expression, noon)
-    except (ValueError, OverflowError):  # the year 0, the 30th of February, the end of the calendar
+def _named(expression: str, now: datetime, direction: Direction, tag: str) -> Span | None:
+    """Return the span that an expression in lower case names, without what shifts it."""
+    noon = now.replace(hour=12, minute=0, second=0, microsecond=0)
+    if expression in _NEAR_DAYS:
+        return day_of(noon + timedelta(days=_NEAR_DAYS[expression]))
+    if expression == "the other day":
+        return Span(day_of(noon - timedelta(days=7)).start, day_of(noon).start)
+    if re.fullmatch(_FIGURES, expression):
+        return _in_figures(expression, noon, tag)
+    distance = _DISTANCE.fullmatch(expression)
+    if distance is not None:
+        return _distant(distance, now, direction)
+    leading = _LEADING.match(expression)
+    name = expression[0 if leading is None else leading.end() :]
+    relation = next(
+        (word for word in ("last", "previous", "past", "next", "coming", "this")
+         if word in expression[: -len(name)].split()), ""
+    )  # fmt: skip
+    words = name.split()
+    if words[-1].rstrip("s") in _DAYS:
+        return _period(relation, words, noon, direction)
+    if name.isdigit():
+        return _period_around(noon.replace(year=int(name), month=1, day=1), "year")
+    if _NTH.fullmatch(name):
+        return _day_of_month(int(name[:-2]), noon, direction)
+    if name[:3] in _WEEKDAYS:
+        return _weekday(relation, _WEEKDAYS.index(name[:3]), noon, direction)
+    of_year, year = _annual(name, noon)
+    if year is not None:
+        return of_year(year)
+    return _in_some_year(of_year, relation, noon, direction)
+
+
+def _in_figures(text: str, noon: datetime, tag: str) -> Span | None:
+    """Return the day that figures name; None where it may be either of two."""
+    first, second, last = (int(part) for part in re.split(r"[-/.]", text))
+    if re.match(r"\d{4}", text):
+        return day_of(noon.replace(year=first, month=second, day=last))
+    year = last if last >= 100 else 2000 + last
+    possible = {
+        (day, month)
+        for day, month in ((first, second), (second, first))
+        if month <= 12 and 0 < day <= monthrange(year, month or 1)[1]
+    }
+    is_day_first = day_comes_first(tag)
+    if is_day_first is not None and len(possible) > 1:
+        possible = {(first, second) if is_day_first else (second, first)}
+    if len(possible) != 1:
         return None
+    ((day, month),) = possible
+    return day_of(noon.replace(year=year, month=month, day=day))
 
 
-def _named(expression: str, noon: datetime) -> Span | None:
-    words = expression.split()
-    if words[-1] in _FIRST_MONTH:
-        return _season(words[0], words[-1], noon)
-    if words[0] in _FIRST_MONTH:
-        return _season("this", words[0], noon.replace(year=int(words[-1]), day=1))
-    if words[-1] == "weekend":
-        return _weekend(words[0], noon)
-    if words[-1] == "ago":
-        return _ago(words, noon)
-    date_text = _PREPOSITION.sub("", expression)
-    calendar_date = _CALENDAR_DATE.fullmatch(date_text)
+def day_comes_first(tag: str) -> bool | None:
+    """Return whether the day stands before the month in "03/04/2026"; None where that is unsure.
+
+    Args:
+        tag: a language, perhaps with its region, such as "de" or "en-GB".
+    """
+    language, _, region = tag.partition("-")
+    if tag in _UNSURE_ORDERS or language in _UNSURE_ORDERS - {ENGLISH}:
+        return None
+    return not (language == ENGLISH and region in _MONTH_FIRST_REGIONS)
+
+
+def _distant(match: re.Match[str], now: datetime, direction: Direction) -> Span | None:
+    """Return an approximate span: "three days ago" is that day, longer units are less exact.
+
+    "I ran it in two hours" tells how long something took.
+    """
+    if match["in"] and direction == "back":
+        return None
+    sign = -1 if match["ago"] else 1
+    words = match["count"].split()
+    if match["unit"] in _SECONDS:
+        unit_s = _SECONDS[match["unit"]]
+        count = 0.5 if words[0] == "half" else _count(words[-1] if words[-1] != "of" else words[-2])
+        middle = now.astimezone(UTC) + timedelta(seconds=sign * count * unit_s)
+        slack = timedelta(seconds=unit_s / 2)
+        return Span(middle - slack, middle + slack)  # two hours of one night may be called alike
+    noon = now.replace(hour=12, minute=0, second=0, microsecond=0)
+    count = next((_count(word) for word in reversed(words) if word != "of"), 1)
+    middle = noon + timedelta(days=sign * _DAYS[match["unit"]] * count)
+    slack = timedelta(days=_SLACK_DAYS[match["unit"]])
+    return Span(middle - slack, middle + slack)
+
+
+def _period(relation: str, words: list[str], noon: datetime, direction: Direction) -> Span:
+    """Return "last week", "the past two months", "this weekend" and the like."""
+    unit, today = words[-1].rstrip("s"), day_of(noon)
+    if unit == "weekend" and len(words) == 1:
+        return _weekend(relation, noon, direction)
+    if len(words) > 1 or relation == "past" or unit == "fortnight":
+        count = next((_count(word) for word in reversed(words[:-1]) if word != "of"), 1)
+        length = timedelta(days=_DAYS[unit] * count)
+        if relation in _AHEAD:
+            return Span(today.start, _clamped_shift(today.start, length))
+        return Span(_clamped_shift(today.end, -length), today.end)
+    present = _period_around(noon, unit)
+    if relation in _AHEAD:
+        return _period_around(present.end, unit)
+    return present if relation == "this" else _period_around(present.start - _A_MOMENT, unit)
+
+
+def _weekend(relation: str, noon: datetime, direction: Direction) -> Span:
+    """Return a Saturday and Sunday: "this" one is the present or the coming one."""
+    saturday = day_of(noon).start + timedelta(days=5 - noon.weekday())
+    is_weekend = noon.weekday() >= 5
+    if relation in _BEHIND or (not relation and direction == "back" and not is_weekend):
+        saturday -= timedelta(days=7)
+    if relation in _AHEAD and is_weekend:
+        saturday += timedelta(days=7)
+    return Span(saturday, saturday + timedelta(days=2))
+
+
+def _weekday(relation: str, weekday: int, noon: datetime, direction: Direction) -> Span:
+    """Return the last or the coming day of that name; "this" one may be today."""
+    since = (noon.weekday() - weekday) % 7
+    if relation in _BEHIND or (relation not in _AHEAD and direction == "back"):
+        shift = -since if relation == "this" else -(since or 7)
+    else:
+        shift = -since % 7 if relation == "this" else 7 - since
+    return day_of(noon + timedelta(days=shift))
+
+
+def _day_of_month(day: int, noon: datetime, direction: Direction) -> Span | None:
+    """Return the last or the coming day of that number; today is either."""
+    first, sign = noon.replace(day=1), -1 if direction == "back" else 1
+    for _ in range(_MAX_MONTHS_TO_A_DAY + 1):
+        days = monthrange(first.year, first.month)[1]
+        if 0 < day <= days and (first.replace(day=day) - noon) * sign >= timedelta(0):
+            return day_of(first.replace(day=day))
+        first = (first + timedelta(days=days if sign > 0 else -1)).replace(day=1)
+    return None
+
+
+_OfYear = Callable[[int], Span | None]
+
+
+def _annual(name: str, noon: datetime) -> tuple[_OfYear, int | None]:
+    """Return a function from a year to what has this name in it, and the year if that is named.
+
+    Raises:
+        ValueError: nothing is called so.
+    """
+    calendar_date = _CALENDAR_DATE.fullmatch(name)
     if calendar_date is not None:
-        span = _calendar_span(calendar_date, noon)
-        if words[0] == "next" and span.end <= noon:
-            return _period_around(span.start.replace(year=span.start.year + 1), "month")
-        return span
-    parsed: Any = _reader(noon).get_date_data(date_text)
-    if parsed.date_obj is None:
-        return None
-    return _period_around(parsed.date_obj.replace(tzinfo=noon.tzinfo), str(parsed.period))
+        number = calendar_date["first"] or calendar_date["day"]
+        day = None if number is None else int(number)
+        named = partial(_month_or_day, noon, _MONTHS[calendar_date["month"][:3]], day)
+        return named, int(calendar_date["year"]) if calendar_date["year"] else None
+    words = name.replace("'", "").replace(" of ", " ").split()
+    year = int(words.pop()) if words[-1].isdigit() else None
+    title = " ".join(words)
+    if title in _FIRST_MONTH:
+        month, day, days = _FIRST_MONTH[title], 1, _SEASON_DAYS
+    elif title in _HOLIDAYS:
+        month, day, days = _HOLIDAYS[title]
+    else:
+        return partial(_movable_holiday, noon, title), year
+    return partial(_days_of_year, noon, month, day, days), year
 
 
-def _calendar_span(match: re.Match[str], noon: datetime) -> Span:
-    """Return the day, month or year that is named; without a year, the most recent one."""
-    if match["whole"]:
-        return _period_around(noon.replace(year=int(match["whole"]), month=1, day=1), "year")
-    if match["iso"]:
-        iso_date = date.fromisoformat(match["iso"])
-        return day_of(noon.replace(year=iso_date.year, month=iso_date.month, day=iso_date.day))
-    month = _MONTHS[match["month"][:3]]
-    day_number = match["first"] or match["day"]
-    day, period = (1, "month") if day_number is None else (int(day_number), "day")
-    first = noon.replace(month=month, day=1)
-    if match["year"]:
-        return _period_around(first.replace(year=int(match["year"]), day=day), period)
-    for year in range(noon.year, noon.year - _MAX_LEAP_GAP_YEARS - 1, -1):
-        if day <= monthrange(year, month)[1] and first.replace(year=year, day=day) <= noon:
-            return _period_around(first.replace(year=year, day=day), period)
-    raise ValueError(f"{match[0]}: there is no such day")
-
-
-def clear_span_cache() -> None:
-    """Clear the cache of resolved expressions."""
-    _span.cache_clear()
-
-
-@lru_cache(maxsize=64)
-def _reader(noon: datetime) -> DateDataParser:
-    """Return a parser of English expressions, for which "Friday" is the last one."""
-    return DateDataParser(
-        languages=["en"],
-        settings={"RELATIVE_BASE": noon.replace(tzinfo=None), "PREFER_DATES_FROM": "past"},
+def _in_some_year(
+    of_year: _OfYear, relation: str, noon: datetime, direction: Direction
+) -> Span | None:
+    """Return the last or the coming span of those of the years around; the present is either."""
+    is_back = relation in _BEHIND or (relation not in _AHEAD and direction == "back")
+    years = range(
+        max(_EARLIEST.year, noon.year - 1 - _MAX_LEAP_GAP_YEARS),
+        min(_LATEST.year, noon.year + 1 + _MAX_LEAP_GAP_YEARS) + 1,
     )
+    for span in map(of_year, reversed(years) if is_back else years):
+        if span is None:
+            continue
+        if relation in (_BEHIND if is_back else _AHEAD):
+            fits = span.end <= noon if is_back else span.start > noon
+        else:
+            fits = span.start <= noon if is_back else span.end > noon
+        if fits:
+            return span
+    return None
+
+
+def _month_or_day(noon: datetime, month: int, day: int | None, year: int) -> Span | None:
+    if day is None:
+        return _period_around(noon.replace(year=year, month=month, day=1), "month")
+    if not 0 < day <= monthrange(year, month)[1]:
+        return None
+    return day_of(noon.replace(year=year, month=month, day=day))
+
+
+def _days_of_year(noon: datetime, month: int, day: int, days: int, year: int) -> Span:
+    start = day_of(noon.replace(year=year, month=month, day=day)).start
+    return Span(start, start + timedelta(days=days))
+
+
+def _movable_holiday(noon: datetime, title: str, year: int) -> Span:
+    """Return Easter (Friday to Monday), Good Friday, or Thanksgiving of the United States."""
+    if title == "thanksgiving":
+        first = noon.replace(year=year, month=11, day=1)
+        return day_of(first + timedelta(days=(3 - first.weekday()) % 7 + 21))
+    friday = day_of(_easter_sunday(noon, year)).start - timedelta(days=2)
+    return Span(friday, friday + timedelta(days=1 if title == "good friday" else 4))
+
+
+def _easter_sunday(noon: datetime, year: int) -> datetime:
+    """Return Easter Sunday, by the algorithm of Butcher (1876) for the Gregorian calendar."""
+    century, in_century = divmod(year, 100)
+    moon = (19 * (year % 19) + century - century // 4 - (8 * century + 13) // 25 + 15) % 30
+    week = (32 + 2 * (century % 4) + 2 * (in_century // 4) - moon - in_century % 4) % 7
+    shift = (year % 19 + 11 * moon + 22 * week) // 451
+    month, day = divmod(moon + week - 7 * shift + 114, 31)
+    return noon.replace(year=year, month=month, day=day + 1)
 
 
 def _period_around(moment: datetime, period: str) -> Span:
@@ -272,30 +513,3 @@ def _period_around(moment: datetime, period: str) -> Span:
     if period == "year":
         return Span(day.replace(month=1, day=1), day.replace(year=day.year + 1, month=1, day=1))
     return Span(day, day + timedelta(days=1))
-
-
-def _ago(words: list[str], noon: datetime) -> Span:
-    """Return an approximate span: "three days ago" is that day, longer units are less exact."""
-    unit = words[-2].rstrip("s")
-    count = next((_count(word) for word in reversed(words[:-2]) if word != "of"), 1)
-    middle = noon - timedelta(days=_DAYS[unit] * count)
-    slack = timedelta(days={"day": 0.5, "week": 4, "weekend": 4, "month": 16, "year": 180}[unit])
-    return Span(middle - slack, middle + slack)
-
-
-def _weekend(relation: str, noon: datetime) -> Span:
-    """Return a Saturday and Sunday: "last" is past, "this" and "next" are the coming one."""
-    saturday = day_of(noon).start + timedelta(days=5 - noon.weekday())
-    if relation not in ("this", "next"):
-        saturday -= timedelta(days=7)
-    return Span(saturday, saturday + timedelta(days=2))
-
-
-def _season(relation: str, season: str, noon: datetime) -> Span:
-    """Return the three months of a northern season: the last, the next, or this year's."""
-    start = day_of(noon).start.replace(month=_FIRST_MONTH[season], day=1)
-    if relation == "next" and start <= noon:
-        start = start.replace(year=start.year + 1)
-    if relation in ("last", "past", "previous") and start + timedelta(days=91) > noon:
-        start = start.replace(year=start.year - 1)
-    return Span(start, start + timedelta(days=91))

@@ -1,6 +1,7 @@
 """Ages in words."""
 
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -31,6 +32,28 @@ NOW = datetime(2026, 5, 20, 15, 0, tzinfo=UTC)
 def test_an_age_in_words(elapsed: timedelta, words: str) -> None:
     """From seconds to years."""
     assert age_in_words(NOW - elapsed, NOW) == words.replace("12 months", "twelve months")
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "words"),
+    [
+        ("2026-10-25T00:50Z", "2026-10-25T01:10Z", "20 minutes ago"),  # 2:50, then 2:10
+        ("2026-10-25T00:10Z", "2026-10-25T01:10Z", "an hour ago"),  # 2:10, and 2:10 again
+        ("2026-10-24T22:30Z", "2026-10-25T02:30Z", "four hours ago"),  # 0:30, then 3:30
+        ("2026-10-24T21:30Z", "2026-10-25T01:30Z", "yesterday"),  # 23:30, then 2:30
+        ("2026-10-25T01:10Z", "2026-10-25T01:10Z", "just now"),
+        ("2026-03-29T00:50Z", "2026-03-29T01:10Z", "20 minutes ago"),  # 1:50, then 3:10
+        ("2026-03-28T23:30Z", "2026-03-29T01:30Z", "two hours ago"),  # 0:30, then 3:30
+    ],
+)
+def test_hours_have_sixty_minutes_on_the_night_of_a_clock_change(
+    then: str, now: str, words: str
+) -> None:
+    """Whether the age is of a time in the player's time zone or in UTC."""
+    berlin = ZoneInfo("Europe/Berlin")
+    said, present = (datetime.fromisoformat(moment) for moment in (then, now))
+    for moment in (said, said.astimezone(berlin)):
+        assert age_in_words(moment, present.astimezone(berlin)) == words
 
 
 @pytest.mark.parametrize(

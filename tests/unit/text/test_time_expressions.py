@@ -13,11 +13,11 @@ from foremind.text.time_expressions import Span, day_of, span_proximity, spans_i
 NOW = datetime(2023, 6, 15, 9, 30, tzinfo=UTC)  # a Thursday
 
 
-def days(text: str, now: datetime = NOW) -> list[tuple[str, str]]:
+def days(text: str, now: datetime = NOW, language: str = "en") -> list[tuple[str, str]]:
     """First and last day of each span."""
     return [
         (span.start.date().isoformat(), (span.end - timedelta(seconds=1)).date().isoformat())
-        for span in spans_in(text, now)
+        for span in spans_in(text, now, language)
     ]
 
 
@@ -49,6 +49,180 @@ def days(text: str, now: datetime = NOW) -> list[tuple[str, str]]:
 def test_expressions_are_resolved_relative_to_the_clock(text: str, first: str, last: str) -> None:
     """Days, weeks, months, seasons, years, and shifts from a date."""
     assert days(text) == [(first, last)]
+
+
+THURSDAY = datetime(2026, 11, 26, 18, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [
+        # What is stated looks ahead unless its verb is past.
+        ("I have an exam on Friday", "2026-11-27"),
+        ("dentist on 3 December", "2026-12-03"),
+        ("the wedding will be on 5 January", "2027-01-05"),
+        ("I had an exam on Friday", "2026-11-20"),
+        ("we're flying to Rome on Monday", "2026-11-30"),
+        ("My train leaves on Sunday", "2026-11-29"),
+        ("exam friday!!", "2026-11-27"),
+        ("I’ve got the dentist on Tuesday", "2026-12-01"),
+        ("ive got a job interview on wed", "2026-12-02"),
+        ("the concert is next Friday", "2026-11-27"),
+        ("I saw her on Friday", "2026-11-20"),
+        ("On Friday I had an exam", "2026-11-20"),
+        ("On Friday, we went to the sea", "2026-11-20"),
+        ("I wasn't at work on Monday", "2026-11-23"),
+        ("I couldn't sleep on Monday", "2026-11-23"),
+        ("I cut my finger on Saturday", "2026-11-21"),
+        ("We'd planned it. We meet on Saturday.", "2026-11-28"),
+        ("I had a bad week, but I have a concert on Saturday", "2026-11-28"),
+        ("I was ill. My exam is on Friday.", "2026-11-27"),
+        ("I have booked a table for Friday", "2026-11-27"),
+        ("I booked a table for Friday", "2026-11-27"),
+        ("they moved the exam to Friday", "2026-11-27"),
+        ("we are invited to a party on Saturday", "2026-11-28"),
+        ("I've been to the dentist on Monday", "2026-11-23"),
+        ("I have a delayed flight on Monday", "2026-11-30"),
+        ("my birthday is on 9 August", "2027-08-09"),
+        ("I was born on 9 August", "2026-08-09"),
+        ("she turned six on October 31st", "2026-10-31"),
+        ("I need to pay rent on the 3rd", "2026-12-03"),
+        ("I paid rent on the 3rd", "2026-11-03"),
+        ("Did I tell you that I have an exam on Friday?", "2026-11-27"),
+        ("Can you remind me to call Ines on Friday?", "2026-11-27"),
+        ("I'm free the day after tomorrow", "2026-11-28"),
+        ("it's a week from Friday", "2026-12-04"),
+        ("this Monday we went to court", "2026-11-23"),
+        ("I was home this Thursday", "2026-11-26"),
+        # What is asked looks back.
+        ("what did we do on Friday?", "2026-11-20"),
+        ("what did we do on friday", "2026-11-20"),
+        ("Where was I on 3 December?", "2025-12-03"),
+        ("do you remember what I said on Monday?", "2026-11-23"),
+        ("who called on the 3rd?", "2026-11-03"),
+        ("what about Friday?", "2026-11-20"),
+        ("What will we do on Friday?", "2026-11-27"),
+        ("what are we doing on Friday?", "2026-11-27"),
+        ("tell me what I did on Friday", "2026-11-20"),
+    ],
+)
+def test_what_is_stated_looks_ahead_and_what_is_asked_back(text: str, day: str) -> None:
+    """By the verb that is closest."""
+    assert days(text, THURSDAY) == [(day, day)]
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("I'm getting married in March", "2027-03-01", "2027-03-31"),
+        ("I got married in March", "2026-03-01", "2026-03-31"),
+        ("We move in early January", "2027-01-01", "2027-01-31"),
+        ("I'm in Rome this weekend", "2026-11-28", "2026-11-29"),
+        ("at the weekend we are going hiking", "2026-11-28", "2026-11-29"),
+        ("we went hiking on the weekend", "2026-11-21", "2026-11-22"),
+        ("I start school next summer", "2027-06-01", "2027-08-30"),
+        ("I want to go to Spain in summer", "2027-06-01", "2027-08-30"),
+        ("we were in Spain in the summer", "2026-06-01", "2026-08-30"),
+        ("I fly home at Christmas", "2026-12-24", "2026-12-26"),
+        ("at Christmas I was at my sister's", "2025-12-24", "2025-12-26"),
+        ("what did I do at Christmas?", "2025-12-24", "2025-12-26"),
+        ("I was in Oslo for new year's eve", "2025-12-31", "2025-12-31"),
+        ("What did we do at Easter?", "2026-04-03", "2026-04-06"),
+        ("we meet at Easter", "2027-03-26", "2027-03-29"),
+        ("I was alone on Good Friday", "2026-04-03", "2026-04-03"),
+        ("What did you think of me last Christmas?", "2025-12-24", "2025-12-26"),
+        ("my parents come for Thanksgiving", "2026-11-26", "2026-11-26"),
+        ("at Christmas 2019 I was ill", "2019-12-24", "2019-12-26"),
+        ("What did I do the day before Christmas?", "2025-12-23", "2025-12-23"),
+        ("I broke it a fortnight ago", "2026-11-08", "2026-11-16"),
+        ("I ran a lot for the past two weeks", "2026-11-13", "2026-11-26"),
+        ("It was hot in 2019", "2019-01-01", "2019-12-31"),
+        ("the photo is from 2019", "2019-01-01", "2019-12-31"),
+        ("In 2021 Maria moved out", "2021-01-01", "2021-12-31"),
+        ("What happened in late 2020?", "2020-01-01", "2020-12-31"),
+    ],
+)
+def test_longer_times_have_a_direction_too(text: str, first: str, last: str) -> None:
+    """Months, weekends, seasons, holidays."""
+    assert days(text, THURSDAY) == [(first, last)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I have 2000 coins", "my PIN is 1984", "I'm in room 2012", "the code 2024 opens it",
+        "I won in 2000 steps", "I need 2000 coins", "before 2000 people", "it costs 1999",
+        "by 2050 coins we are rich", "a score of 2000", "call 2025", "I'm on the 3rd floor",
+        "every Friday I swim", "I love Christmas songs", "version 1.2.3", "we ran it in two hours",
+        "at a ratio of 3/4", "my number is 12.34.2026", "ip 10.12.20.2026",
+    ],
+)  # fmt: skip
+def test_counts_and_numbers_are_no_times(text: str) -> None:
+    """Neither years nor days."""
+    assert days(text, THURSDAY) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "day"),
+    [
+        ("03/04/2026", "en-GB", "2026-04-03"),
+        ("03/04/2026", "en-US", "2026-03-04"),
+        ("03/04/2026", "de", "2026-04-03"),
+        ("03/04/2026", "pt-BR", "2026-04-03"),
+        ("03/04/2026", "en", None),
+        ("03/04/2026", "en-CA", None),
+        ("12.10.2026", "de-AT", "2026-10-12"),
+        ("12.10.2026", "en-US", "2026-12-10"),
+        ("12.10.2026", "en", None),
+        ("13/04/2026", "en", "2026-04-13"),
+        ("04/13/2026", "en", "2026-04-13"),
+        ("13/04/2026", "en-US", "2026-04-13"),
+        ("04/04/2026", "en", "2026-04-04"),
+        ("31.02.2026", "de", None),
+        ("30.06.2026", "en", "2026-06-30"),
+        ("3/4/26", "en-GB", "2026-04-03"),
+        ("2026/04/03", "ja", "2026-04-03"),
+        ("03-04-2026", "nl", "2026-04-03"),
+        ("03/04/2026", "ja", None),
+    ],
+)
+def test_days_in_figures_are_read_by_language_and_region(
+    text: str, language: str, day: str | None
+) -> None:
+    """Without them only what can mean one day."""
+    expected = [] if day is None else [(day, day)]
+    for around in ("My exam is on {}", "{}", "I was there on {}.", "Was ist am {} gewesen?"):
+        assert days(around.format(text), THURSDAY, language) == expected, around
+
+
+def test_hours_and_minutes_are_times() -> None:
+    """Exact to half of the unit, also on the night of a clock change."""
+    change = datetime(2026, 10, 25, 0, 30, tzinfo=UTC)  # 2:30 in Berlin, half an hour before it
+    now = (change + timedelta(hours=2)).astimezone(ZoneInfo("Europe/Berlin"))
+    for text, minutes in (
+        ("I ate two hours ago", 120), ("2 hours ago", 120), ("an hour ago", 60),
+        ("half an hour ago I fell", 30), ("20 mins ago", 20), ("I leave in an hour", -60),
+        ("I have a call in 10 minutes", -10), ("i called 3 hrs ago", 180),
+    ):  # fmt: skip
+        (span,) = spans_in(text, now)
+        middle = now.astimezone(UTC) - timedelta(minutes=minutes)
+        assert span.start.timestamp() < middle.timestamp() < span.end.timestamp(), text
+        assert span.end.timestamp() - span.start.timestamp() <= 3600
+
+
+def test_what_is_neither_stated_nor_asked_may_be_either() -> None:
+    """Of words that are searched for, and of a question in the present."""
+    both = [("2026-11-20", "2026-11-20"), ("2026-11-27", "2026-11-27")]
+    assert days("Do I have anything on Friday?", THURSDAY) == both
+    found = spans_in("exam friday", THURSDAY, undecided=True)
+    assert [span.start.date().isoformat() for span in found] == [first for first, _ in both]
+
+
+def test_a_time_until_which_something_will_be_begins_now() -> None:
+    """What was is open on that side."""
+    assert days("I'm in Rome until Monday", THURSDAY) == [("2026-11-26", "2026-11-29")]
+    (since,) = spans_in("I'm ill since Monday", THURSDAY)
+    assert since.start.date() == date(2026, 11, 23)
 
 
 def test_longer_ago_is_less_exact() -> None:

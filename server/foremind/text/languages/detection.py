@@ -59,8 +59,10 @@ def language_of(text: str, fallback: str = ENGLISH) -> str:
 
     Args:
         fallback: the language if nothing speaks for another, or as much for it as for others, such
-            as the one that the player is known to write; English if it has no file.
+            as the one that the player is known to write, perhaps with its region ("pt-BR"); English
+            if it has no file.
     """
+    fallback = fallback.partition("-")[0]
     if fallback not in LANGUAGES:
         fallback = ENGLISH
     if len(text) > _MAX_CHARS:
