@@ -356,8 +356,9 @@ UPDATE memories AS memory SET superseded_by = contradicted.newer, version = $2
 FROM contradicted WHERE memory.id = contradicted.id AND memory.relationship_id = $1;
 
 -- name: replace_record_text
--- Replaces the text of a record of which parts were erased.
-UPDATE records SET content = $3, updated_at = $4, revision = revision + 1
+-- Replaces the text of a record of which parts were erased or corrected, and its vector if it has one.
+UPDATE records
+SET content = $3, updated_at = $4, revision = revision + 1, embedding = coalesce($5, embedding)
 WHERE relationship_id = $1 AND id = $2;
 
 -- name: replace_revision_text

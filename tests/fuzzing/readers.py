@@ -15,7 +15,6 @@ from foremind.background import (
     markdown_files,
     note_rules,
     profile,
-    stated_facts,
 )
 from foremind.background.prompts import EpisodesAnswer
 from foremind.cards import card_fields, card_file, card_macros
@@ -52,6 +51,7 @@ from foremind.retrieval.candidates import to_candidate_set
 from foremind.retrieval.documents import chunking, html_text
 from foremind.text import (
     features,
+    pin_requests,
     proper_names,
     questions,
     sentences,
@@ -162,7 +162,7 @@ def summarise(text: str, _: datetime) -> None:
 def take_notes(text: str, _: datetime) -> None:
     """Extract notes and profile entries by rules."""
     note_rules.updates_by_rules([extractive_summary.Utterance(1, "Ana", True, text, 0.5)], [])
-    stated_facts.text_to_pin(text)
+    pin_requests.text_to_pin(text)
     profile.stated_in([extractive_summary.Utterance(1, "Ana", True, text, 0.5)])
     profile.entry_key(text, text)
 
@@ -310,7 +310,7 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     extractive_summary: summarise,
     note_rules: take_notes,
     profile: take_notes,
-    stated_facts: take_notes,
+    pin_requests: take_notes,
     erasure_scope: find_erased,
     answer_fitting: read_answer,
     answer_parsing: read_answer,

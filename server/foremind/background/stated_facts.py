@@ -1,6 +1,5 @@
 """Saves what users state about themselves or ask to have pinned: by rules, after each turn."""
 
-import re
 from collections.abc import Sequence
 
 from foremind.background.curation_context import CurationContext
@@ -11,14 +10,9 @@ from foremind.domain.record import NewRecord
 from foremind.domain.relationship import ChangeSet, TranscriptTurn
 from foremind.runtime.offload import run_or_offload
 from foremind.storage.record_changes import RecordChanges
+from foremind.text.pin_requests import text_to_pin
 
 _MAX_TURNS = 40  # per batch
-
-_SAVE = re.compile(
-    r"\s*(?:please |can you |could you )?(?:save|store|keep|write down|note) (?:this|that|it)"
-    r"(?: for (?:me|us|later))?(?: please)?\s*[:,-]\s*(?P<what>\S.*)",
-    re.IGNORECASE | re.DOTALL,
-)
 
 
 async def save_stated_facts(
@@ -81,9 +75,3 @@ async def _pinned_records(
         for utterance in utterances
         if utterance.by_user and (text := text_to_pin(utterance.text)) is not None
     ]
-
-
-def text_to_pin(text: str) -> str | None:
-    """Return what a message asks to have pinned, None where it asks for nothing of the kind."""
-    match = _SAVE.match(text)
-    return None if match is None else match["what"].strip()

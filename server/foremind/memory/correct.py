@@ -20,6 +20,7 @@ from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.storage.database import Database
 from foremind.storage.erasure_reader import ErasureReader
+from foremind.text.pin_requests import text_to_pin
 
 _log = structlog.get_logger("foremind.memory")
 
@@ -28,7 +29,8 @@ class Corrector:
     """Replaces the text of a memory everywhere.
 
     The turns that it was made of get the corrected text. Whatever else contains the old one,
-    including replies that mention it, is erased, and what was derived from it is regenerated.
+    including replies that mention it, is erased, what was derived from it is regenerated, and what
+    was pinned of it gets the corrected text.
     """
 
     def __init__(
@@ -88,6 +90,10 @@ class Corrector:
                 now,
                 ErasureCounts(),
             )
+            pin = text_to_pin(content) or content
+            for record_id in erased.corrected:
+                pin_vector = await self._embedder.embed_passage(pin)
+                await transaction.replace_state_text(record_id, 0, pin, now, pin_vector)
             erased_turns = (erased.turns - corrected) | erased.replies
             await transaction.recompute_superseded(now, memory_id)
             await transaction.delete_alternatives()

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from foremind.domain.erasure import RecordText, TranscriptText
 from foremind.memory.quotation_index import QuotationIndex
+from foremind.memory.record_erasure import MADE_OF_TURNS
 from foremind.retrieval.similarity_calibration import UNREACHED
 from foremind.text.questions import is_pure_question
 from foremind.text.tokenization import terms_of
@@ -65,13 +66,15 @@ class RelationshipTexts:
 class ErasedContent:
     """What is to be erased: turns that were named or repeat them, replies, and states of records.
 
-    `shortened` are states of which only some lines are erased, with the remaining text of each.
+    `shortened` are states of which only some lines are erased, with the remaining text of each;
+    `corrected` records that get the new text of a correction.
     """
 
     turns: frozenset[int] = frozenset()
     replies: frozenset[int] = frozenset()
     states: frozenset[tuple[int, int]] = frozenset()
     shortened: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    corrected: frozenset[int] = frozenset()
 
 
 NOTHING = ErasedContent()
@@ -110,11 +113,17 @@ def find_erased_content(
     states |= {
         key for key in _resembling(texts.state_corpus, contents, few) if texts.states[key].is_manual
     }
-    states |= {
-        (record.id, 0) for record in texts.records.values() if _taken_from(texts, record, turns)
-    }
     if keep_other_mentions:
         states = {key for key in states if not texts.states[key].is_manual}
+    states |= {
+        key for record in texts.records.values() for key in _taken_from(texts, record, turns)
+    }
+    corrected: set[int] = set()
+    if replacement is not None:
+        corrected = {record for record, revision in states if not revision} & _pins_of(
+            texts, turns, contents
+        )
+        states -= {(record, 0) for record in corrected}
     remaining = {key: _remaining_lines(texts, key, contents, about, few) for key in states}
     shortened = {key: text for key, text in remaining.items() if text}
     return ErasedContent(
@@ -122,6 +131,7 @@ def find_erased_content(
         frozenset(replies - turns),
         frozenset(states.difference(shortened)),
         shortened,
+        frozenset(corrected),
     )
 
 
@@ -147,18 +157,44 @@ def _resembling(corpus: QuotationIndex[Key], contents: Iterable[str], few: bool)
     )
 
 
-def _taken_from(texts: RelationshipTexts, record: RecordText, turns: set[int]) -> bool:
-    """Return whether a user's record was taken from turns, and mostly consists of what they say.
+def _taken_from(
+    texts: RelationshipTexts, record: RecordText, turns: set[int]
+) -> set[tuple[int, int]]:
+    """Return the states of a user's record that were taken from turns.
 
-    For example a note that the user asked to save, or one that was corrected.
+    What was pinned on request is, as long as nobody edited it, and what was edited if it still
+    mostly consists of what the turns say.
     """
+    sources = record.turns & turns
+    if not record.is_manual or not sources:
+        return set()
+    contents = [texts.turns[turn].content for turn in sources if turn in texts.turns]
+    taken = {(record.id, 0)} if _consists_of(texts, record, contents) else set()
+    if _goes_with_its_turn(record):
+        earlier = [revision for other, revision in texts.states if other == record.id and revision]
+        taken.add((record.id, min(earlier, default=0)))
+    return taken
+
+
+def _pins_of(texts: RelationshipTexts, turns: set[int], contents: Iterable[str]) -> set[int]:
+    """Return the records that are corrected with turns: pinned on request, or the same by hand."""
+    return {
+        record.id
+        for record in texts.records.values()
+        if _goes_with_its_turn(record)
+        and (record.turns & turns or _consists_of(texts, record, contents))
+    }
+
+
+def _goes_with_its_turn(record: RecordText) -> bool:
+    return record.layer is not None and MADE_OF_TURNS[record.layer].of == "nothing"
+
+
+def _consists_of(texts: RelationshipTexts, record: RecordText, contents: Iterable[str]) -> bool:
+    """Return whether a record mostly consists of what one of the contents says."""
     terms = texts.state_corpus.terms.get((record.id, 0), frozenset())
-    if not record.is_manual or not terms:
-        return False
-    return any(
-        len(terms & texts.turn_corpus.terms[turn]) >= MIN_TERM_OVERLAP * len(terms)
-        for turn in record.turns & turns
-        if turn in texts.turn_corpus.terms
+    return bool(terms) and any(
+        len(terms & set(terms_of(content))) >= MIN_TERM_OVERLAP * len(terms) for content in contents
     )
 
 

@@ -145,6 +145,7 @@ class ErasureSteps:
         containing = {record for record, revision in erased.states if revision == 0}
         derived = await transaction.derived_records(touched, {*containing, *records})
         derived |= await transaction.records_of_whole_history()
+        derived -= erased.corrected
         await self._remove_records(derived, turns, erased.states, records)
         await self._remove_memories(turns)
         if self._names is not None:

@@ -1,23 +1,41 @@
 """Decides what becomes of a record when something it contains or derives from is erased. Pure."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from foremind.domain.erasure import RecordText
 from foremind.domain.record import RecordLayer
 from foremind.domain.relationship import ChangeSet
 
-#: What is regenerated, by layer of the erased record, from its remaining source turns. The summary
-#: is regenerated from the first turn on, and topics whenever there are new episodes.
-_REGENERATED_FROM_TURNS: dict[RecordLayer, RecordLayer] = {
-    "scratchpad": "scratchpad",
-    "profile": "profile",
-    "episodes": "episodes",
-    "questions": "episodes",
+
+class Remaking(NamedTuple):
+    """How what was made of a turn is made again once the turn is gone or says something else.
+
+    `of`: the turns that remain of its sources; everything, by the first change afterwards; or
+    nothing: it goes with its turn, and a correction of the turn is a correction of it. `layer`:
+    whose step makes it again; None where that happens by itself.
+    """
+
+    of: Literal["its turns", "everything", "nothing"]
+    layer: RecordLayer | None = None
+
+
+#: What is made of turns, by layer, and what becomes of it with them: by an edit, another reply, a
+#: correction and an erasure alike.
+MADE_OF_TURNS: Mapping[RecordLayer, Remaking] = {
+    "summary": Remaking("everything"),  # its cursor returns to the first turn
+    "opening": Remaking("everything", "opening"),
+    "episodes": Remaking("its turns", "episodes"),
+    "topics": Remaking("everything"),  # whenever there is a new episode
+    "profile": Remaking("its turns", "profile"),
+    "scratchpad": Remaking("its turns", "scratchpad"),
+    "questions": Remaking("its turns", "episodes"),
+    "hot": Remaking("everything", "hot"),
+    "vault": Remaking("nothing"),
 }
-#: Layers regenerated as a whole once one of their records is erased; of the profile what is
-#: inferred.
-_REGENERATED_WHOLE: tuple[RecordLayer, ...] = ("opening", "profile", "hot")
+#: What is inferred of the user is in the profile, but made of everything.
+_INFERRED = Remaking("everything", "profile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,39 +90,49 @@ def change_sets_to_regenerate(
         remaining: for each erased record, its layer and its remaining source turns.
         erased: the erased records.
     """
-    from_turns = [
-        ChangeSet(_REGENERATED_FROM_TURNS[source.layer], source.turns)
-        for source in remaining
-        if source.layer in _REGENERATED_FROM_TURNS and source.turns
-    ]
-    layers = [
-        record.layer for record in erased if record.layer != "profile" or record.kind == "inferred"
-    ]
+    from_turns = [ChangeSet(layer, source.turns) for source, layer in _remade_of_turns(remaining)]
+    whole = {
+        layer for _, (of, layer) in _remakings(erased) if of == "everything" and layer is not None
+    }
     return [
         *_merged(from_turns),
-        *(ChangeSet(layer, ()) for layer in _REGENERATED_WHOLE if layer in layers),
+        *(ChangeSet(layer, ()) for layer in MADE_OF_TURNS if layer in whole),
     ]
 
 
 def regenerated_layers(remaining: Sequence[ChangeSet], erased: Sequence[RecordText]) -> list[str]:
     """Return the layer of each erased record that is regenerated; arguments as above."""
-    whole = [
-        record.layer
-        for record in erased
-        if record.layer in _REGENERATED_WHOLE or record.layer == "summary"
-    ]
-    from_turns = [
-        source.layer
-        for source in remaining
-        if source.layer in _REGENERATED_FROM_TURNS and source.turns
-    ]
-    inferred = [
-        record for record in erased if record.layer == "profile" and record.kind == "inferred"
-    ]
     return [
-        *from_turns,
-        *(layer for layer in whole if layer and layer != "profile"),
-        *("profile" for _ in inferred),
+        *(source.layer for source, _ in _remade_of_turns(remaining)),
+        *(
+            layer
+            for layer, (of, remade) in _remakings(erased)
+            if of == "everything" and (remade is not None or layer == "summary")
+        ),
+    ]
+
+
+def _remade_of_turns(remaining: Sequence[ChangeSet]) -> list[tuple[ChangeSet, RecordLayer]]:
+    """Return the sources that something is made of again, each with the layer whose step does."""
+    return [
+        (source, layer)
+        for source in remaining
+        for of, layer in [MADE_OF_TURNS[source.layer]]
+        if of == "its turns" and layer is not None and source.turns
+    ]
+
+
+def _remakings(erased: Sequence[RecordText]) -> list[tuple[RecordLayer, Remaking]]:
+    """Return the layer of each erased record, and how it is made again."""
+    return [
+        (
+            record.layer,
+            _INFERRED
+            if (record.layer, record.kind) == ("profile", "inferred")
+            else MADE_OF_TURNS[record.layer],
+        )
+        for record in erased
+        if record.layer is not None
     ]
 
 

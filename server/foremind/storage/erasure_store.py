@@ -214,16 +214,30 @@ class ErasureTransaction:
         )
 
     async def replace_state_text(
-        self, record_id: int, revision: int, content: str, now: datetime
+        self,
+        record_id: int,
+        revision: int,
+        content: str,
+        now: datetime,
+        vector: npt.NDArray[np.float32] | None = None,
     ) -> None:
-        """Replace the text of a record, or of one of its revisions, without keeping the former."""
+        """Replace the text of a record, or of one of its revisions, without keeping the former.
+
+        Args:
+            vector: of the new text, if its layer is searched by meaning.
+        """
         if revision:
             await self._connection.execute(
                 "replace_revision_text", self._relationship_id, record_id, revision, content
             )
         else:
             await self._connection.execute(
-                "replace_record_text", self._relationship_id, record_id, content, now
+                "replace_record_text",
+                self._relationship_id,
+                record_id,
+                content,
+                now,
+                None if vector is None else HalfVector(vector),
             )
 
     async def delete_records(self, records: Collection[int]) -> dict[str, int]:
