@@ -1,6 +1,7 @@
 /** The memory panel, where users see, correct, forget, export and import what is known about them. */
 
 import { button, make, save } from "./elements.js";
+import { counted, sure } from "./forgetting.js";
 import { failure, moment, say, sayCount } from "./language.js";
 
 const LAYERS = ["profile", "hot", "scratchpad", "vault", "questions", "topics", "episodes", "summary", "opening"];
@@ -22,8 +23,7 @@ export class MemoryPanel {
     on("close-panel", "click", () => dialog.close());
     on("forget-about", "submit", (event) => {
       event.preventDefault();
-      const about = encodeURIComponent(this.#find("about").value);
-      this.#change(() => this.#mind.request("DELETE", `/memories?about=${about}`));
+      this.#forget(`/memories?about=${encodeURIComponent(this.#find("about").value)}`);
     });
     on("forget-all", "click", () => {
       if (confirm(say("panel.forget-all.sure"))) this.#change(() => this.#mind.request("DELETE", "/memories"));
@@ -80,7 +80,7 @@ export class MemoryPanel {
     const address = `/${path}/${item.id}`;
     entry.append(
       button(say("correct"), say("correct.what", { text: item.content }), () => this.#correct(entry, item, address)),
-      button(say("forget"), say("forget.what", { text: item.content }), () => this.#change(() => this.#mind.request("DELETE", address))),
+      button(say("forget"), say("forget.what", { text: item.content }), () => this.#forget(address)),
     );
     return entry;
   }
@@ -108,7 +108,7 @@ export class MemoryPanel {
       entry.append(
         span(say("session.what", { when, turns: sayCount("turn-count", turns) })),
         button(say("show"), say("session.show", { when }), ({ target }) => this.#showTurns(entry, target, id)),
-        button(say("forget"), say("session.forget", { when }), () => this.#change(() => this.#mind.request("DELETE", path))),
+        button(say("forget"), say("session.forget", { when }), () => this.#forget(path)),
       );
       return entry;
     });
@@ -135,7 +135,7 @@ export class MemoryPanel {
   #turn({ id, speaker, text, memory }) {
     const shown = make("div");
     const about = `${said({ speaker })} · ${say(memory ? "remembered" : "not-kept")}`;
-    const forget = () => this.#change(() => this.#mind.request("DELETE", `/memories?turn=${id}`));
+    const forget = () => this.#forget(`/memories?turn=${id}`);
     shown.append(span(text), small(about), button(say("forget"), say("forget.turn", { text }), forget));
     return shown;
   }
@@ -163,6 +163,14 @@ export class MemoryPanel {
     const exported = await read(file);
     if (exported?.format !== EXPORT) throw new Error(say("import.wrong", { file: file.name }));
     return this.#mind.restore(exported);
+  }
+
+  /** Forget what a path names, unless it is more than the player meant. */
+  #forget(path) {
+    return this.#change(async () => {
+      const meant = path.startsWith("/records") || (await sure(this.#mind, path));
+      return meant && this.#mind.request("DELETE", path);
+    });
   }
 
   /** Change what is known, and have the page show it too. */
@@ -203,16 +211,10 @@ async function read(file) {
   }
 }
 
-/** What the server did, in words. */
+/** What the server did, in words; nothing if the player did not mean it. */
 function outcome(answer) {
-  if ("memories" in answer) {
-    const { memories, turns, records } = answer;
-    return say("panel.forgotten", {
-      memories: sayCount("memory-count", memories.length),
-      turns: sayCount("turn-count", turns),
-      records: sayCount("record-count", records),
-    });
-  }
+  if (!answer) return say("undo.done");
+  if ("memories" in answer) return say("panel.forgotten", counted(answer));
   if ("exported" in answer) return say("panel.exported", { turns: sayCount("turn-count", answer.exported) });
   return say("panel.done");
 }

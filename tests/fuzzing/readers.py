@@ -51,6 +51,7 @@ from foremind.retrieval.candidates import to_candidate_set
 from foremind.retrieval.documents import chunking, html_text
 from foremind.text import (
     features,
+    mentions,
     pin_requests,
     proper_names,
     questions,
@@ -221,7 +222,10 @@ def find_erased(text: str, _: datetime) -> None:
         ]
     )
     texts.add_records([RecordText(1, 0, "user", f"{text}\n{text}.", "", f"{text}\n{text}.")])
-    erasure_scope.find_erased_content(texts, [1], about=text, include_repetitions=True)
+    about = mentions.parse_mention(text, None)
+    erasure_scope.find_erased_content(texts, [1], about=about, include_repetitions=True)
+    if about is not None:
+        about.near_spellings([text, f"So {text}?"])
     erasure_scope.find_erased_content(texts, [1], keep_other_mentions=True)
     erasure_scope.find_erased_content(texts, [1], replacement=f"{text} again")
 
@@ -311,7 +315,7 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     note_rules: take_notes,
     profile: take_notes,
     pin_requests: take_notes,
-    erasure_scope: find_erased,
+    **dict.fromkeys((erasure_scope, mentions), find_erased),
     answer_fitting: read_answer,
     answer_parsing: read_answer,
     completion_parser: read_stream,

@@ -37,6 +37,7 @@ from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.retrieval.index.index_cache import IndexedCandidates
 from foremind.retrieval.search import Candidates, Query, RankedSearch, StoredCandidates
 from foremind.storage.transfer_store import TransferStore
+from foremind.text.mentions import parse_mention
 from tests.conftest import PATIENCE, owner_of
 
 START = datetime(2026, 5, 20, 12, tzinfo=UTC)
@@ -307,7 +308,11 @@ class Changes(RuleBasedStateMachine):
 
     @rule(
         scope=st.sampled_from(
-            [ErasureScope(about="Porto"), ErasureScope(about="dog"), ErasureScope()]
+            [
+                ErasureScope(about=parse_mention("Porto", None)),
+                ErasureScope(about=parse_mention("dog", None)),
+                ErasureScope(),
+            ]
         )
     )
     def forget(self, scope: ErasureScope) -> None:

@@ -119,7 +119,7 @@ def cached_stems() -> int:
     """Words whose stems are cached."""
     for number in range(21_000):
         tokenization.terms_of(f"word{number}")
-    return tokenization._stem.cache_info().currsize
+    return tokenization.stem_of.cache_info().currsize
 
 
 def cached_hashes() -> int:

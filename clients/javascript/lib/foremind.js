@@ -317,7 +317,7 @@ export class Foremind extends EventTarget {
   /**
    * Forget a memory for good, with everything that quotes it.
    * @param {string} memoryId as in context.ready and memory.stored
-   * @returns {Promise<{memories: string[], turns: number, records: number, reread: number, layers: Record<string, number>, remade: Record<string, number>, shortened: number}>} the receipt
+   * @returns {Promise<{memories: string[], turns: number, records: number, reread: number, layers: Record<string, number>, remade: Record<string, number>, shortened: number, dry_run: boolean}>} the receipt
    * @throws {Error} saying why it could not be done
    */
   forget(memoryId) {

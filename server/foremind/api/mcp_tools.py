@@ -23,7 +23,7 @@ from foremind.api.dependencies import (
     with_settings,
 )
 from foremind.api.json_bodies import decode_json
-from foremind.api.memory_edits import correct_memory, erase_memories, text_of
+from foremind.api.memory_edits import correct_memory, erase_memories, mention_of, text_of
 from foremind.auth.authority import Authority, require_scope
 from foremind.auth.principal import Principal, Scope
 from foremind.domain.errors import InvalidMessage, NotAllowed, NotFound, StorageUnavailable
@@ -36,6 +36,7 @@ from foremind.retrieval.memory_views import memory_view
 from foremind.storage.database import queue_connections_as
 
 _UTC = "UTC"
+_MAX_UNASKED_TURNS = 10  # that are forgotten without a look at what would go
 
 Companion = Annotated[
     str, Meta(min_length=1, max_length=128, description="The slug of the companion.")
@@ -90,6 +91,16 @@ class ForgetArguments(Arguments, frozen=True, kw_only=True):
 
     memory: Annotated[str, Meta(description="The id of a memory.")] | None = None
     about: Annotated[str, Meta(description="Forget all that contains these words.")] | None = None
+    dry_run: (
+        Annotated[
+            bool,
+            Meta(
+                description="Whether to erase nothing, and only count what would go. Left out, it "
+                f"is true where more than {_MAX_UNASKED_TURNS} turns would go."
+            ),
+        ]
+        | None
+    ) = None
 
 
 class ContextArguments(Arguments, frozen=True, kw_only=True):
@@ -226,8 +237,15 @@ async def _forget(services: ToolServices, principal: Principal, asked: ForgetArg
         raise InvalidMessage("memory: expected either memory or about", param="memory")
     memories = () if asked.memory is None else (parse_number(asked.memory, "memory", 1, MAX_ID),)
     resolved = await _resolve(services, principal, asked, "change")
-    scope = ErasureScope(memories=memories, about=asked.about)
-    return await erase_memories(services.relationships, resolved, scope)
+    about = (
+        None if asked.about is None else mention_of(services.relationships, resolved, asked.about)
+    )
+    scope = ErasureScope(memories=memories, about=about)
+    if asked.dry_run is not False:
+        counted = await erase_memories(services.relationships, resolved, scope, dry_run=True)
+        if asked.dry_run or counted.turns > _MAX_UNASKED_TURNS:
+            return counted
+    return await erase_memories(services.relationships, resolved, scope, dry_run=False)
 
 
 async def _context(
@@ -284,7 +302,9 @@ TOOLS = (
     MemoryTool(
         "forget",
         "Forget a memory, or all that contains some words, for good, with everything that was "
-        "derived from it. Returns a receipt that counts what was removed, layer by layer.",
+        "derived from it. Returns a receipt that counts what was removed, layer by layer. Where "
+        f"more than {_MAX_UNASKED_TURNS} turns would go, it removes nothing and returns the "
+        "receipt of a dry run: ask the player, then call it again with `dry_run` false.",
         ForgetArguments,
         "memory:write",
         _forget,

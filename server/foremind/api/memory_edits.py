@@ -3,6 +3,7 @@
 from foremind.api.dependencies import RelationshipServices, ResolvedRelationship
 from foremind.domain.errors import InvalidMessage
 from foremind.memory.erasure_request import ErasureReceipt, ErasureScope
+from foremind.text.mentions import Mention, parse_mention
 
 
 def text_of(services: RelationshipServices, text: str, name: str) -> str:
@@ -37,24 +38,48 @@ async def correct_memory(
     services.background_worker.wake(resolved.relationship.id)
 
 
-async def erase_memories(
-    services: RelationshipServices, resolved: ResolvedRelationship, scope: ErasureScope
-) -> ErasureReceipt:
-    """Erase what a scope names, in the name of who asks for it.
+def mention_of(
+    services: RelationshipServices, resolved: ResolvedRelationship, about: str
+) -> Mention:
+    """Return what the words of a request are about.
 
     Raises:
-        InvalidMessage: the words that it is about are blank.
+        InvalidMessage: they are blank or too long, or no word tells anything apart.
+    """
+    language = resolved.relationship.language
+    mention = parse_mention(text_of(services, about, "about"), language)
+    if mention is None:
+        raise InvalidMessage(
+            "about: expected a word that tells something apart, or one in quotation marks, which "
+            'then stands for itself: "Will"',
+            param="about",
+        )
+    return mention
+
+
+async def erase_memories(
+    services: RelationshipServices,
+    resolved: ResolvedRelationship,
+    scope: ErasureScope,
+    *,
+    dry_run: bool,
+) -> ErasureReceipt:
+    """Erase what a scope names, in the name of who asks for it; with `dry_run` only count it.
+
+    Raises:
+        InvalidMessage: the session is blank.
         NotFound: there is nothing like it.
     """
-    for name, value in (("session", scope.session), ("about", scope.about)):
-        if value is not None and not value.strip():  # must never mean "everything"
-            raise InvalidMessage(f"{name}: expected non-empty text", param=name)
+    if scope.session is not None and not scope.session.strip():  # must never mean "everything"
+        raise InvalidMessage("session: expected non-empty text", param="session")
     receipt = await services.editing.eraser.erase(
         resolved.relationship.id,
         resolved.names,
         scope,
         actor=resolved.principal.user_id,
         read_in_exchange=resolved.policy.storage.read_in_exchange,
+        dry_run=dry_run,
     )
-    services.background_worker.wake(resolved.relationship.id)
+    if not dry_run:
+        services.background_worker.wake(resolved.relationship.id)
     return receipt

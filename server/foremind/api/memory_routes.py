@@ -10,13 +10,14 @@ from starlette.routing import BaseRoute, Route
 from foremind.api.dependencies import (
     MAX_ID,
     RelationshipServices,
+    ResolvedRelationship,
     page_body,
     page_parameters,
     parse_number,
     read_json,
     resolve_relationship,
 )
-from foremind.api.memory_edits import correct_memory, erase_memories
+from foremind.api.memory_edits import correct_memory, erase_memories, mention_of
 from foremind.api.responses import json_response
 from foremind.domain.errors import InvalidMessage
 from foremind.memory.erasure_request import ErasureScope
@@ -59,8 +60,9 @@ class _MemoryEndpoints:
 
     async def erase(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
-        receipt = await erase_memories(self._services, resolved, _erasure_scope(request))
-        return json_response(receipt)
+        scope = _erasure_scope(self._services, resolved, request)
+        dry_run = _dry_run(request)
+        return json_response(await erase_memories(self._services, resolved, scope, dry_run=dry_run))
 
 
 def memory_routes(services: RelationshipServices) -> list[BaseRoute]:
@@ -76,7 +78,21 @@ def memory_routes(services: RelationshipServices) -> list[BaseRoute]:
     ]
 
 
-def _erasure_scope(request: Request) -> ErasureScope:
+def _dry_run(request: Request) -> bool:
+    """Return whether a request only asks what it would erase.
+
+    Raises:
+        InvalidMessage: it is not said in JSON's words.
+    """
+    value = request.query_params.get("dry_run", "false")
+    if value not in ("true", "false"):
+        raise InvalidMessage("dry_run: expected true or false", param="dry_run")
+    return value == "true"
+
+
+def _erasure_scope(
+    services: RelationshipServices, resolved: ResolvedRelationship, request: Request
+) -> ErasureScope:
     """Return what a request erases: a memory, a session, a turn, what mentions words, or all.
 
     Raises:
@@ -90,7 +106,7 @@ def _erasure_scope(request: Request) -> ErasureScope:
         memories=() if memory is None else (parse_number(memory, "memory", 1, MAX_ID),),
         turns=() if turn is None else (parse_number(turn, "turn", 1, MAX_ID),),
         session=session,
-        about=about,
+        about=None if about is None else mention_of(services, resolved, about),
     )
 
 

@@ -50,6 +50,9 @@ TEXT: dict[str, Any] = {"type": "string"}
 #: Ids are strings in paths and queries, as they are in JSON.
 ID: dict[str, Any] = {"type": "string", "pattern": "^[0-9]{1,18}$"}
 
+_DRY_RUN: dict[str, Any] = {"type": "boolean", "default": False} | {
+    "description": "Only count what would be erased."
+}
 _USER = TEXT | {
     "description": "In open mode, the user who makes the request. With a token of scope `admin`, "
     "the user on whose behalf it is made. Ignored with any other token.",
@@ -445,13 +448,19 @@ _MEMORY_OPERATIONS = (
         "replies that repeat it, and all records derived from it, are erased too, then rebuilt "
         "from the remaining sources; a reply in progress is stopped and not kept. Large erasures "
         "run in several transactions, and the receipt follows the last: without a receipt, repeat "
-        "the request to erase the remainder.",
+        "the request to erase the remainder. With `dry_run` nothing is erased, and the receipt "
+        "counts what would be.",
         ErasureReceipt,
         query={
             "session": TEXT | {"description": "Erase what was said in the session with this id."},
             "about": TEXT
-            | {"description": "Erase every turn and record that contains all of these words."},
+            | {
+                "description": "Erase every turn and record that contains all of these words. Stop "
+                "words do not count, unless they are capitalised or in quotation marks. Without "
+                "another word the request is refused."
+            },
             "turn": ID | {"description": "Erase the turn with this id."},
+            "dry_run": _DRY_RUN,
         },
         scope="memory:write",
     ),
@@ -470,8 +479,10 @@ _MEMORY_OPERATIONS = (
         f"{_RELATIONSHIP}/memories/{{memory}}",
         "Erase a memory",
         "Permanently erases the memory with its turns, the companion's replies that repeat it, "
-        "and all records derived from it, which are rebuilt from the remaining sources.",
+        "and all records derived from it, which are rebuilt from the remaining sources. With "
+        "`dry_run` nothing is erased, and the receipt counts what would be.",
         ErasureReceipt,
+        query={"dry_run": _DRY_RUN},
         scope="memory:write",
     ),
 )

@@ -1,6 +1,8 @@
 """Erasure: afterwards no table, index or cache contains what a user took back."""
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -31,6 +33,7 @@ from foremind.storage.erasure_store import ErasureTransaction
 from foremind.storage.fair_queue import ConnectionQueue
 
 _BATCH_SIZE = 500  # turns that one transaction removes
+_MAX_TURNS = 2**31 - 1
 _MAX_RUNNING = 2  # erasures of this process at once: each holds a connection, and a thread at times
 _MAX_WAITING = 20  # further erasures of one relationship
 _WAIT_TIMEOUT_S = 60.0
@@ -45,7 +48,12 @@ class _ErasureRequest:
     relationship_id: int
     scope: ErasureScope
     names: Names | None
+    dry_run: bool
     counts: ErasureCounts = field(default_factory=ErasureCounts)
+
+
+class _RolledBack(Exception):
+    """Ends the transaction of a dry run, which has counted what it erased."""
 
 
 class Replacement(Protocol):
@@ -98,6 +106,7 @@ class Eraser:
         *,
         actor: str,
         read_in_exchange: bool,
+        dry_run: bool = False,
     ) -> ErasureReceipt:
         """Erase part or all of a relationship.
 
@@ -109,6 +118,7 @@ class Eraser:
             names: the user's and the companion's.
             actor: who requested it, for the audit trail.
             read_in_exchange: whether the companion's memories are embedded with their neighbours.
+            dry_run: only count what would be erased: one transaction erases it, and is rolled back.
 
         Raises:
             NotFound: nothing in the relationship matches the scope.
@@ -116,18 +126,22 @@ class Eraser:
             StorageUnavailable, Overloaded: try again later.
         """
         vectors = await self._ingester.name_vectors(*names)
-        request = _ErasureRequest(relationship_id, scope, vectors if read_in_exchange else None)
-        async with self._running.turn(relationship_id):
-            if scope.everything:
-                await self._erase_everything(request, actor)
-            else:
-                await self._erase_named(request, actor)
-        _log.info(
-            "memories.forgotten",
-            relationship_id=relationship_id,
-            memories=len(request.counts.memories),
+        request = _ErasureRequest(
+            relationship_id, scope, vectors if read_in_exchange else None, dry_run
         )
-        return _receipt(request.counts)
+        async with self._running.turn(relationship_id):
+            with suppress(_RolledBack):
+                if scope.everything:
+                    await self._erase_everything(request, actor)
+                else:
+                    await self._erase_named(request, actor)
+        if not dry_run:
+            _log.info(
+                "memories.forgotten",
+                relationship_id=relationship_id,
+                memories=len(request.counts.memories),
+            )
+        return _receipt(request.counts, dry_run=dry_run)
 
     async def erase_turns(
         self, relationship_id: int, names: tuple[str, str], turns: Collection[int]
@@ -233,16 +247,18 @@ class Eraser:
             erased,
         ):
             turns = sorted(erased.turns)
-            few = turns if len(turns) <= _BATCH_SIZE else []
+            few = turns if len(turns) <= _BATCH_SIZE or request.dry_run else []
             last_turn = transaction.seen.last_turn
             touched = [*few, *erased.replies]
             steps = self._steps(request, transaction)
             if scope.not_kept or not await steps.clear_states(
                 texts, erased, scope.about, scope.session
             ):
-                _check(scope, texts, erased)
+                await asyncio.to_thread(_check, scope, texts, erased)
             await transaction.delete_alternatives()
             await steps.remove(touched, erased)
+            if request.dry_run:
+                raise _RolledBack
             if few or not turns:
                 await transaction.audit(actor, "forget", str(scope), self._clock.now())
             await transaction.announce(touched)
@@ -264,6 +280,10 @@ class Eraser:
             deleted = await transaction.delete_records(await transaction.every_record())
             counts.records.update(deleted)
             await transaction.delete_alternatives()
+            if request.dry_run:
+                turns = await transaction.first_turns(last_turn, _MAX_TURNS)
+                counts.memories, counts.turns = await transaction.delete(turns)
+                raise _RolledBack
             await transaction.reset_relationship()
             await transaction.delete_states()
             await transaction.announce(())
@@ -299,12 +319,9 @@ class Eraser:
             named = scope.turns
 
         def decide(texts: RelationshipTexts) -> ErasedContent:
-            turns = set(named)
-            if scope.about is not None:
-                turns |= texts.turn_corpus.mentioning(scope.about)
             return find_erased_content(
                 texts,
-                turns,
+                named,
                 about=scope.about,
                 # When a session is erased, other sessions may go on saying the same.
                 include_repetitions=bool(scope.memories or scope.turns) and not scope.not_kept,
@@ -315,7 +332,7 @@ class Eraser:
         return decide
 
 
-def _receipt(counts: ErasureCounts) -> ErasureReceipt:
+def _receipt(counts: ErasureCounts, *, dry_run: bool = False) -> ErasureReceipt:
     return ErasureReceipt(
         memories=tuple(map(str, sorted(counts.memories))),
         turns=counts.turns,
@@ -324,6 +341,7 @@ def _receipt(counts: ErasureCounts) -> ErasureReceipt:
         layers=dict(counts.records),
         remade=dict(counts.regenerated),
         shortened=len(counts.shortened),
+        dry_run=dry_run,
     )
 
 
@@ -339,4 +357,14 @@ def _check(scope: ErasureScope, texts: RelationshipTexts, erased: ErasedContent)
         and not any(turn in texts.turns for turn in erased.turns)
         and not any(record.turns & erased.turns for record in texts.records.values())
     ):
-        raise NotFound(f"{scope.param}: expected something that is stored here", param=scope.param)
+        near = scope.about.near_spellings(_all_texts(texts)) if scope.about else []
+        similar = f"; words that are spelled alike: {', '.join(near)}" if near else ""
+        raise NotFound(
+            f"{scope.param}: expected something that is stored here{similar}", param=scope.param
+        )
+
+
+def _all_texts(texts: RelationshipTexts) -> Iterator[str]:
+    """Yield what was said and what is recorded."""
+    yield from (turn.content for turn in texts.turns.values())
+    yield from (state.text for state in texts.states.values())

@@ -2,12 +2,15 @@
 
 import msgspec
 
+from foremind.text.mentions import Mention
+
 
 class ErasureReceipt(msgspec.Struct, frozen=True):
     """What was removed: memories, the texts of turns, records by layer.
 
     `remade` are those of the records that are regenerated from what remains, `shortened` counts
-    records that lost lines only, `reread` neighbouring memories that were re-embedded.
+    records that lost lines only, `reread` neighbouring memories that were re-embedded. Of a
+    `dry_run`, what would have been removed.
     """
 
     memories: tuple[str, ...]
@@ -17,6 +20,7 @@ class ErasureReceipt(msgspec.Struct, frozen=True):
     layers: dict[str, int] = {}
     remade: dict[str, int] = {}
     shortened: int = 0
+    dry_run: bool = False
 
 
 class ErasureScope(msgspec.Struct, frozen=True):
@@ -29,7 +33,7 @@ class ErasureScope(msgspec.Struct, frozen=True):
     turns: tuple[int, ...] = ()
     not_kept: bool = False
     session: str | None = None
-    about: str | None = None
+    about: Mention | None = None
 
     @property
     def everything(self) -> bool:

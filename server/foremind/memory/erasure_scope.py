@@ -12,6 +12,7 @@ from foremind.domain.erasure import RecordText, TranscriptText
 from foremind.memory.quotation_index import QuotationIndex
 from foremind.memory.record_erasure import MADE_OF_TURNS
 from foremind.retrieval.similarity_calibration import UNREACHED
+from foremind.text.mentions import Mention
 from foremind.text.questions import is_pure_question
 from foremind.text.tokenization import terms_of
 
@@ -84,7 +85,7 @@ def find_erased_content(
     texts: RelationshipTexts,
     named_turns: Iterable[int],
     *,
-    about: str | None = None,
+    about: Mention | None = None,
     include_repetitions: bool = False,
     keep_other_mentions: bool = False,
     replacement: str | None = None,
@@ -93,13 +94,15 @@ def find_erased_content(
     """Return everything that contains what some turns say.
 
     Args:
-        about: states of records that contain all of these words are erased.
+        about: turns and states of records that mention this are erased.
         include_repetitions: also erase turns with the same text, whoever said it.
         keep_other_mentions: spare what the user also said elsewhere, and manual edits.
         replacement: the new text of the turns, if they are corrected.
         thresholds: minimum cosines of texts about the same.
     """
     turns = set(named_turns)
+    if about is not None:
+        turns |= {turn.id for turn in texts.turns.values() if about.found_in(turn.content)}
     contents = {texts.turns[turn].content for turn in turns if turn in texts.turns}
     if include_repetitions:
         turns |= {key for content in contents for key in texts.turn_corpus.quoting(content)}
@@ -108,7 +111,8 @@ def find_erased_content(
         contents = {content for content in contents if not _said_elsewhere(texts, content, turns)}
     replies = _derived_replies(texts, turns, contents, replacement, thresholds)
     few = len(turns) <= _FEW_TURNS
-    states = _containing(texts.state_corpus, contents, about)
+    said = {key: state.text for key, state in texts.states.items()}
+    states = _containing(texts.state_corpus, said, contents, about)
     # States made by a model or by rules are erased along with their sources.
     states |= {
         key for key in _resembling(texts.state_corpus, contents, few) if texts.states[key].is_manual
@@ -142,10 +146,13 @@ def _said_elsewhere(texts: RelationshipTexts, content: str, turns: set[int]) -> 
 
 
 def _containing(
-    corpus: QuotationIndex[Key], contents: Iterable[str], about: str | None
+    corpus: QuotationIndex[Key],
+    texts: Mapping[Key, str],
+    contents: Iterable[str],
+    about: Mention | None,
 ) -> set[Key]:
-    """Return the texts with all words of `about`, or with one of the contents verbatim."""
-    matches = set() if about is None else corpus.mentioning(about)
+    """Return the texts, all of `corpus`, that mention something or quote one of the contents."""
+    matches = {key for key, text in texts.items() if about is not None and about.found_in(text)}
     return matches.union(*(corpus.quoting(content) for content in contents))
 
 
@@ -202,7 +209,7 @@ def _remaining_lines(
     texts: RelationshipTexts,
     key: tuple[int, int],
     contents: set[str],
-    about: str | None,
+    about: Mention | None,
     few: bool,
 ) -> str:
     """Return a manually edited core memory without the lines that contain erased content.
@@ -219,10 +226,11 @@ def _remaining_lines(
     return "" if _mentions(f"{state.title}\n{remaining}", contents, about, few) else remaining
 
 
-def _mentions(text: str, contents: set[str], about: str | None, few: bool) -> bool:
+def _mentions(text: str, contents: set[str], about: Mention | None, few: bool) -> bool:
     corpus = QuotationIndex[int]()
     corpus.add([(0, text)])
-    return bool(_containing(corpus, contents, about) or _resembling(corpus, contents, few))
+    containing = _containing(corpus, {0: text}, contents, about)
+    return bool(containing or _resembling(corpus, contents, few))
 
 
 def _derived_replies(

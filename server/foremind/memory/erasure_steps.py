@@ -27,6 +27,7 @@ from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.storage.database import Database
 from foremind.storage.erasure_reader import ErasureReader
 from foremind.storage.erasure_store import ErasureTransaction
+from foremind.text.mentions import Mention
 from foremind.text.tokenization import count_terms
 
 _OPTIMISTIC_ATTEMPTS = 3  # without holding the relationship's lock
@@ -155,13 +156,13 @@ class ErasureSteps:
         self,
         texts: RelationshipTexts,
         erased: ErasedContent,
-        about: str | None = None,
+        about: Mention | None = None,
         session: str | None = None,
     ) -> int:
         """Remove erased content from the states of sessions; return how many changed.
 
         Args:
-            about: parts that contain all of these words are removed.
+            about: parts that mention this are removed.
             session: the id of a session whose state is removed as a whole.
         """
         contents = {texts.turns[turn].content for turn in erased.turns if turn in texts.turns}

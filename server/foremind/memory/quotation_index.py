@@ -1,4 +1,4 @@
-"""An inverted index that finds texts which mention, quote or resemble another. Pure."""
+"""An inverted index that finds texts which quote or resemble another. Pure."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH
-from foremind.text.tokenization import count_terms, terms_of
+from foremind.text.tokenization import UNSPACED_RUN, count_terms, terms_of
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -36,22 +36,12 @@ class QuotationIndex(Generic[Key]):
         """Return the texts that contain a term."""
         return self._postings.get(term, set())
 
-    def mentioning(self, about: str) -> set[Key]:
-        """Return the texts that contain every term of `about`, tokenized as in search."""
-        terms = sorted(set(terms_of(about)), key=self._document_frequency)
-        if not terms:
-            return {key for key, text in self.texts.items() if about.casefold().strip() in text}
-        matches = set(self.texts_with_term(terms[0]))
-        for term in terms[1:]:
-            matches &= self.texts_with_term(term)
-        return matches
-
     def quoting(self, quote: str) -> set[Key]:
-        """Return the texts that contain another verbatim, ignoring case."""
+        """Return the texts that contain another verbatim, ignoring case, and not within a word."""
         folded = quote.casefold().strip()
         if len(folded) < _MIN_QUOTE_CHARS:
             return set()
-        return {key for key in self._quote_candidates(quote) if folded in self.texts[key]}
+        return {key for key in self._quote_candidates(quote) if _quotes(self.texts[key], folded)}
 
     def sharing_terms_with(self, text: str, share: float) -> set[Key]:
         """Return the texts with at least this share of another's terms, and at least two."""
@@ -81,3 +71,19 @@ class QuotationIndex(Generic[Key]):
 
     def _document_frequency(self, term: str) -> int:
         return len(self.texts_with_term(term))
+
+
+def _quotes(text: str, quote: str) -> bool:
+    """Return whether a text contains another, where no word goes on before or after it."""
+    place = text.find(quote)
+    while place >= 0:
+        end = place + len(quote)
+        if not (_in_word(text[place - 1 : place + 1]) or _in_word(text[end - 1 : end + 1])):
+            return True
+        place = text.find(quote, place + 1)
+    return False
+
+
+def _in_word(beside: str) -> bool:
+    """Return whether two characters beside each other are letters of one word."""
+    return len(beside) == 2 and beside.isalnum() and not UNSPACED_RUN.search(beside)

@@ -16,6 +16,12 @@ from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES, UNSPACED, Language
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+# In many scripts, marks that are no letters are parts of words; \w does not stand for them.
+_MARKS = r"\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0dff\u1000-\u109f"
+_LETTERS = rf"[^\W_]+(?:[{_MARKS}]+[^\W_]*)*"
+_MARKED_WORD = re.compile(rf"{_LETTERS}(?:'{_LETTERS})*")
+# What is typed for an apostrophe. NFKC would make a space and a mark of some.
+_APOSTROPHES = str.maketrans(dict.fromkeys("\u2018\u2019\u02bc\u2032\u00b4`\uff07", "'"))
 _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]+")
 _MAX_WORD_CHARS = 64  # longer "words" are noise
 # NFKC expands some characters to eighteen, so its result is cut to this multiple of the length.
@@ -36,7 +42,8 @@ UNSPACED_RUN = re.compile(
 )
 _HAN = re.compile(r"[\u3005\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 _HIRAGANA = re.compile(r"[\u3041-\u309f]")
-_SUFFIXES = tuple(suffix for language in LANGUAGES.values() for suffix in language.suffixes)
+#: Particles that are written as part of a word, of the languages whose words are not separated.
+SUFFIXES = tuple(suffix for language in LANGUAGES.values() for suffix in language.suffixes)
 # Snowball stemmers without a cache: there is one below.
 _STEMMERS = {
     language.stemmer: Stemmer.Stemmer(language.stemmer, 0)
@@ -60,13 +67,14 @@ _SYNONYMS = {language.code: _synonyms_of(language) for language in LANGUAGES.val
 
 
 @lru_cache(maxsize=20_000)
-def _stem(word: str, stemmer: str = "english") -> str:
+def stem_of(word: str, stemmer: str = "english") -> str:
+    """Return the stem of a word in lower case, by a Snowball algorithm."""
     return str(_STEMMERS[stemmer].stemWord(word))
 
 
 def clear_stem_cache() -> None:
     """Clear the cache of stems."""
-    _stem.cache_clear()
+    stem_of.cache_clear()
 
 
 def words_of(text: str) -> list[str]:
@@ -75,6 +83,17 @@ def words_of(text: str) -> list[str]:
     A long text is split into chunks, since a regex search holds the GIL until it ends.
     """
     return [word for chunk in _chunks(text) for word in _words_of(_normalized(chunk))]
+
+
+def written_words_of(text: str) -> list[str]:
+    """Return the words of `text` in order, as they are written."""
+    return [word for chunk in _chunks(text) for word in _words_of(composed(chunk))]
+
+
+def composed(text: str) -> str:
+    """Return `text` in NFKC, with apostrophes of one kind."""
+    max_chars = _MAX_EXPANSION * len(text) + _SHORT_TEXT_CHARS
+    return unicodedata.normalize("NFKC", text.translate(_APOSTROPHES))[:max_chars]
 
 
 def unspaced_chars(text: str) -> int:
@@ -97,12 +116,13 @@ def _chunks(text: str) -> Iterator[str]:
 
 
 def _normalized(text: str) -> str:
-    max_chars = _MAX_EXPANSION * len(text) + _SHORT_TEXT_CHARS
-    return unicodedata.normalize("NFKC", text)[:max_chars].replace("’", "'").lower()
+    # The lower case of İ is i with a dot above.
+    return composed(text).lower().replace("i\u0307", "i")
 
 
 def _words_of(normalized: str) -> list[str]:
-    return [word for word in _WORD.findall(normalized) if len(word) <= _MAX_WORD_CHARS]
+    pattern = _WORD if normalized.isascii() else _MARKED_WORD
+    return [word for word in pattern.findall(normalized) if len(word) <= _MAX_WORD_CHARS]
 
 
 def terms_of(text: str, fallback: str = ENGLISH) -> list[str]:
@@ -129,10 +149,10 @@ def _terms_in(text: str, language: Language) -> list[str]:
 
 def _stems(words: list[str], language: Language) -> list[str]:
     if language is _ENGLISH or language.stemmer is None:
-        return [_stem(word) for word in words if word.replace("'", "") not in _ENGLISH.stop_words]
+        return [stem_of(word) for word in words if word.replace("'", "") not in _ENGLISH.stop_words]
     whole = [word for word in words if word not in language.function_words]
     bare = [_without_elision(word, language) for word in whole]
-    return [_stem(word, language.stemmer) for word in bare if word not in language.function_words]
+    return [stem_of(word, language.stemmer) for word in bare if word not in language.function_words]
 
 
 def _without_elision(word: str, language: Language) -> str:
@@ -148,7 +168,7 @@ def _ngrams(run: str) -> list[str]:
     those that end one Japanese word and begin another: from hiragana, which inflect, to another
     script. A run of one character is a term by itself.
     """
-    for suffix in _SUFFIXES:
+    for suffix in SUFFIXES:
         if len(suffix) < len(run) and run.endswith(suffix):
             run = run[: -len(suffix)]
             break
@@ -175,6 +195,12 @@ _STOP_NGRAMS = frozenset(
 def _is_stop_ngram(term: str) -> bool:
     """Return whether a term is a stop word, or one Chinese character of it is."""
     return term in _STOP_NGRAMS or not _STOP_NGRAMS.isdisjoint(_HAN.findall(term))
+
+
+def is_stop_run(run: str) -> bool:
+    """Return whether characters that no white space separates are stop words, or one particle."""
+    alone = len(run) == 1 and not _HAN.match(run) and not "\uac00" <= run <= "\ud7a3"
+    return alone or all(map(_is_stop_ngram, _ngrams(run)))
 
 
 def names_in(text: str) -> list[str]:

@@ -1,0 +1,332 @@
+"""Which texts mention some words: whole words, however they are inflected or spelled. Pure."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+
+from foremind.text.languages.detection import language_of
+from foremind.text.languages.language_files import ENGLISH, LANGUAGES, UNSPACED, Language
+from foremind.text.tokenization import (
+    SUFFIXES,
+    UNSPACED_RUN,
+    composed,
+    is_stop_run,
+    stem_of,
+    written_words_of,
+)
+
+_MAX_NEAR = 3  # spellings that are named
+_MIN_NEAR_CHARS = 3
+_QUOTED = re.compile(
+    "\"([^\"]+)\"|[“„]([^“”]+)[“”]|«([^»]+)»|»([^«]+)«|「([^」]+)」|『([^』]+)』|(?<!\\w)'([^']+)'(?!\\w)"
+)
+# Digits with what people put between those of one number.
+_NUMBER = re.compile(r"\+?\d(?:[\s()./'-]{0,3}\d)*")
+_MIN_NUMBER_DIGITS = 7  # fewer are a word
+_SURE_DIGITS = 9  # so many tell a number apart without its country code, though nothing marks that
+_MAX_CODE_DIGITS = 3
+
+# Letters that are no others with a mark, as people write them without it.
+_PLAIN_LETTERS = str.maketrans(
+    {"ø": "o", "đ": "d", "ð": "d", "ł": "l", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th"}
+)
+_SPELLED_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe"})
+# Marks that are left out in writing. Those of other scripts tell words apart.
+_MARKS = re.compile(r"[\u0300-\u036f\u0591-\u05c7\u0640\u064b-\u065f\u0670]")
+_ELISIONS = frozenset(elision for language in LANGUAGES.values() for elision in language.elisions)
+_CONTRACTED = frozenset({"s", "t", "m", "d", "re", "ve", "ll"})  # by an apostrophe, in English
+_ALWAYS_CAPITAL = frozenset({"i", "im", "ive", "ill", "id"})
+
+
+def _one_of(words: Iterable[str]) -> str:
+    """Return a pattern of any of some words, the longest first."""
+    return "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+
+
+# "my" before what is meant, in scripts whose words are not separated.
+_POSSESSIVE = re.compile(
+    "(?:{})[の的]".format(
+        _one_of(
+            word
+            for language in LANGUAGES.values()
+            if language.script in UNSPACED
+            for word in language.stop_words | language.first_person
+        )
+    )
+)
+_PARTICLES = "はがをにでとのもへやか"  # hiragana that follow a word
+# What may stand before and after a word, by the script of its first and last character.
+_BEFORE = {
+    r"[ァ-ヺー]": r"(?<![ァ-ヺー])",
+    r"[ぁ-ゖ]": rf"(?:(?<![ぁ-ゖ])|(?<=[{_PARTICLES}]))",
+    r"[가-힣]": r"(?<![가-힣])",
+    r"[\u0e01-\u0e4e]": r"(?<![เแโใไ])",
+}
+_AFTER = {
+    r"[ァ-ヺー]": r"(?![ァ-ヺー])",
+    r"[ぁ-ゖ]": rf"(?:(?![ぁ-ゖ])|(?=[{_PARTICLES}だじなよねさちくまっ]))",
+    r"[가-힣]": rf"(?=(?:들|씨|님)?(?:{_one_of(SUFFIXES)}){{0,3}}(?![가-힣]))",
+    r"[\u0e01-\u0e4e]": r"(?![\u0e30-\u0e3a\u0e45\u0e47-\u0e4e])",
+}
+
+#: The forms of a word: it is in "=", its stems in "~". Words with a common form are the same.
+Forms = frozenset[str]
+
+
+class Mention:
+    """What texts have to contain all of to be about it.
+
+    Args:
+        phrases: words in a row. Each is the forms that it may have, or is written just like that.
+        runs: patterns of words in scripts that do not separate words.
+        numbers: with at least seven digits each.
+        stemmers: by which inflected words are compared.
+    """
+
+    def __init__(
+        self,
+        phrases: Sequence[Sequence[Forms | str]],
+        runs: Sequence[re.Pattern[str]],
+        numbers: Sequence[str],
+        stemmers: Iterable[str],
+    ) -> None:
+        self._phrases = phrases
+        self._runs = runs
+        self._numbers = numbers
+        self._stemmers = frozenset(stemmers)
+        self._forms: dict[str, Forms] = {}  # of the words of texts, which repeat
+
+    def found_in(self, text: str) -> bool:
+        """Return whether a text contains all of it."""
+        if self._runs or self._numbers:
+            whole = composed(text)
+            if not all(run.search(whole) for run in self._runs):
+                return False
+            if not all(_has_number(whole, number) for number in self._numbers):
+                return False
+        if not self._phrases:
+            return True
+        words = written_words_of(text)
+        return all(self._has_phrase(words, phrase) for phrase in self._phrases)
+
+    def near_spellings(self, texts: Iterable[str]) -> list[str]:
+        """Return words of texts that are spelled like some of it that none of them contains."""
+        written: dict[str, str] = {}
+        found: set[str] = set()
+        for text in texts:
+            for word in written_words_of(text):
+                found |= self._forms_of(word)
+                if len(word) >= _MIN_NEAR_CHARS:
+                    written.setdefault(_folded(word.lower()), word)
+        near: list[str] = []
+        for phrase in self._phrases:
+            for part in phrase:
+                forms = _forms(part.lower(), ()) if isinstance(part, str) else part
+                if not forms & found:
+                    whole = max((form for form in forms if form[0] == "="), default="")[1:]
+                    near += get_close_matches(whole, written, _MAX_NEAR, 0.7)
+        return [written[word] for word in dict.fromkeys(near)][:_MAX_NEAR]
+
+    def _has_phrase(self, words: Sequence[str], phrase: Sequence[Forms | str]) -> bool:
+        return any(
+            all(map(self._is, words[start : start + len(phrase)], phrase))
+            for start in range(len(words) - len(phrase) + 1)
+        )
+
+    def _is(self, word: str, part: Forms | str) -> bool:
+        if isinstance(part, str):
+            return word == part or word.startswith(f"{part}'")
+        return not part.isdisjoint(self._forms_of(word))
+
+    def _forms_of(self, word: str) -> Forms:
+        forms = self._forms.get(word)
+        if forms is None:
+            forms = self._forms[word] = _forms(_lower(word), self._stemmers)
+        return forms
+
+
+def parse_mention(about: str, language: str | None) -> Mention | None:
+    """Return what texts about some words contain; None if no word tells anything apart.
+
+    Stop words are left out, but a stop word that is capitalised, as names are, or stands in
+    quotation marks counts as it is written. Words in quotation marks stand in a row, and are not
+    inflected.
+
+    Args:
+        language: the player's, if it is known.
+    """
+    about = composed(about)
+    known = language if language and language in LANGUAGES else ENGLISH
+    languages = [LANGUAGES[code] for code in {ENGLISH, known, language_of(about, known)}]
+    stemmers = {spoken.stemmer for spoken in languages if spoken.stemmer}
+    phrases: list[Sequence[Forms | str]] = []
+    runs: list[re.Pattern[str]] = []
+    numbers: list[str] = []
+
+    def take(part: str, *, quoted: bool) -> None:
+        for match in _NUMBER.finditer(part):
+            digits = _digits(match.group())
+            if len(digits) >= _MIN_NUMBER_DIGITS:
+                numbers.append(match.group())
+        part = _NUMBER.sub(_unless_long, part)
+        for run in UNSPACED_RUN.findall(part):
+            if quoted or not is_stop_run(run):
+                runs.append(_run_pattern(run, quoted=quoted))
+        words = written_words_of(UNSPACED_RUN.sub(" ", part))
+        if quoted and words:
+            phrases.append(_quoted(words, languages))
+        elif words:
+            phrases.extend(_unquoted(words, languages, stemmers, alone=not (runs or numbers)))
+
+    for match in _QUOTED.finditer(about):
+        take(next(filter(None, match.groups())), quoted=True)
+    take(_QUOTED.sub(" ", about), quoted=False)
+    return Mention(phrases, runs, numbers, stemmers) if phrases or runs or numbers else None
+
+
+def _unquoted(
+    words: Sequence[str], languages: Sequence[Language], stemmers: Iterable[str], *, alone: bool
+) -> list[Sequence[Forms | str]]:
+    """Return the phrases of which each has to occur.
+
+    A stop word that is capitalised is the beginning of a name, which other capitals continue ("Will
+    Smith"). The capital of the first word may only be that of a beginning: if no other follows, it
+    counts in any case; and the player's own "My" does not count.
+
+    Args:
+        alone: whether nothing else tells texts apart.
+    """
+    stops = [_is_stop(word, languages) for word in words]
+    alone = alone and all(stops)
+    phrases: list[Sequence[Forms | str]] = []
+    place = 0
+    while place < len(words):
+        word, first, place = words[place], place, place + 1
+        if not stops[first]:
+            phrases.append([_forms(_lower(word), stemmers)])
+        elif word[0].isupper() and _bare(word) not in _ALWAYS_CAPITAL:
+            beginning = not first and not alone and not (word.isupper() and len(word) > 1)
+            if beginning and any(_bare(word) in spoken.first_person for spoken in languages):
+                continue
+            while place < len(words) and words[place][0].isupper():
+                place += 1
+            name = words[first:place]
+            as_written = all(stops[first:place]) and (not beginning or len(name) > 1)
+            phrases.append(
+                [_head(part) if as_written else _forms(_lower(part), ()) for part in name]
+            )
+    return phrases
+
+
+def _quoted(words: Sequence[str], languages: Sequence[Language]) -> Sequence[Forms | str]:
+    """Return words as a phrase; stop words alone are what is written just like that."""
+    if all(_is_stop(word, languages) for word in words):
+        return words
+    return [_forms(_lower(word), ()) for word in words]
+
+
+def _is_stop(word: str, languages: Sequence[Language]) -> bool:
+    bare = {_bare(word), _lower(_head(word))}
+    return any(not bare.isdisjoint(spoken.function_words) for spoken in languages)
+
+
+def _head(word: str) -> str:
+    """Return a word without what English contracts with it."""
+    head, _, tail = word.rpartition("'")
+    return head if head and tail.lower() in _CONTRACTED else word
+
+
+def _bare(word: str) -> str:
+    return _lower(word).replace("'", "")
+
+
+def _lower(word: str) -> str:
+    return word.lower().replace("i\u0307", "i")
+
+
+def _forms(word: str, stemmers: Iterable[str]) -> Forms:
+    """Return the forms of a word in lower case: with apostrophe or without, and its stems."""
+    wholes = {word.replace("'", "")}
+    head, apostrophe, tail = word.partition("'")
+    if apostrophe and head in _ELISIONS:
+        wholes.add(tail)
+    elif apostrophe and len(head) > 1 and tail != "t":
+        wholes.add(head)
+    spelled = wholes | {whole.translate(_SPELLED_OUT) for whole in wholes}
+    folded = {_folded(whole) for whole in spelled}
+    stems = {_folded(stem_of(whole, stemmer)) for whole in spelled | folded for stemmer in stemmers}
+    return frozenset({f"={whole}" for whole in folded} | {f"~{stem}" for stem in stems})
+
+
+def _folded(word: str) -> str:
+    """Return a word in lower case without the marks that people leave out."""
+    folded = word.casefold()
+    if folded.isascii():
+        return folded
+    letters = unicodedata.normalize("NFKD", folded.translate(_PLAIN_LETTERS))
+    return unicodedata.normalize("NFC", _MARKS.sub("", letters))
+
+
+def _run_pattern(run: str, *, quoted: bool) -> re.Pattern[str]:
+    """Return a pattern of a word among characters that no white space separates.
+
+    Unless it is quoted, it may have a particle after it, or "my" before it.
+    """
+    words = {run}
+    if not quoted:
+        mine = _POSSESSIVE.match(run)
+        word = run[mine.end() :] if mine and mine.end() < len(run) else run
+        bare = {word.removesuffix(ending) for ending in SUFFIXES}
+        words = {word, *(shorter for shorter in bare if len(shorter) > 1)}
+    return re.compile(
+        "|".join(
+            _beside(_BEFORE, word[0]) + re.escape(word) + _beside(_AFTER, word[-1])
+            for word in sorted(words)
+        )
+    )
+
+
+def _beside(conditions: Mapping[str, str], character: str) -> str:
+    matching = (beside for script, beside in conditions.items() if re.match(script, character))
+    return next(matching, "")
+
+
+def _digits(number: str) -> str:
+    return "".join(str(int(digit)) for digit in number if digit.isdecimal())
+
+
+def _unless_long(number: re.Match[str]) -> str:
+    return " " if len(_digits(number.group())) >= _MIN_NUMBER_DIGITS else number.group()
+
+
+def _has_number(text: str, number: str) -> bool:
+    """Return whether a text has a number, however its digits are grouped.
+
+    Either may lack the code of the country, or the zero before the area.
+    """
+    wanted, marked = _digits(number), number.startswith(("+", "00"))
+    for match in _NUMBER.finditer(text):
+        groups = [_digits(group) for group in re.findall(r"\d+", match.group())]
+        for first in range(len(groups)):
+            joined = ""
+            for group in groups[first:]:
+                joined += group
+                if len(joined) > len(wanted) + _MAX_CODE_DIGITS + 2:
+                    break
+                with_code = not first and match.group().startswith(("+", "00"))
+                if _is_number(wanted, joined, marked=marked) or _is_number(
+                    joined, wanted, marked=with_code
+                ):
+                    return True
+    return False
+
+
+def _is_number(longer: str, shorter: str, *, marked: bool) -> bool:
+    """Return whether numbers are one, or differ by a code of the country that one begins with."""
+    longer, shorter = longer.lstrip("0") or longer, shorter.lstrip("0") or shorter
+    if longer == shorter:
+        return True
+    enough = len(shorter) >= (_MIN_NUMBER_DIGITS if marked else _SURE_DIGITS)
+    code = len(longer) - len(shorter)
+    return enough and 0 < code <= _MAX_CODE_DIGITS and longer.endswith(shorter)

@@ -1,0 +1,205 @@
+"""Which texts some words are about."""
+
+import pytest
+
+from foremind.text.mentions import parse_mention
+
+BUS = "my bus was late because of dust"
+
+
+def mentioned(about: str, *texts: str, language: str | None = None) -> list[bool]:
+    """Return for each text whether the words mention it."""
+    mention = parse_mention(about, language)
+    assert mention is not None, about
+    return [mention.found_in(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("about", "language"),
+    [(word, None) for word in ["in", "he", "it", "so", "an", "i", "us", "the", "and", "of"]]
+    + [
+        ("I", None),
+        ("I'm", None),
+        ("'", None),
+        ("''", None),
+        ('"', None),
+        ('""', None),
+        ("?", None),
+    ]
+    + [
+        ("the and of", None),
+        ("it's", None),
+        ("don't", None),
+        ("🐶", None),
+        ("「」", None),
+        (" ", None),
+    ]
+    + [
+        ("die", "de"),
+        ("la", "es"),
+        ("что", None),
+        ("我", None),
+        ("の", None),
+        ("です", None),
+        ("나", None),
+    ],
+)
+def test_words_that_tell_nothing_apart_are_refused(about: str, language: str | None) -> None:
+    """Whatever the language."""
+    assert parse_mention(about, language) is None
+
+
+@pytest.mark.parametrize(
+    ("about", "text"),
+    [
+        ("Us", "Us two against the world"),
+        ("An", "My aunt An grows roses"),
+        ("So", "Her name is So"),
+        ("He", "The element He is light"),
+        ("IT", "She works in IT"),
+        ("Will", "My brother Will's boat"),
+        ("brother Will", "My brother Will is a vet"),
+        ("aunt An", "My aunt An grows roses"),
+        ("Aunt An", "my aunt An grows roses"),
+        ('"will"', "grandpa wrote a will"),
+        ("“IT”", "She works in IT"),
+        ("'An'", "My aunt An grows roses"),
+        ("The Who", "I saw The Who live"),
+        ('"The Who"', "I saw The Who live"),
+        ("Will Smith", "my neighbour will smith moved"),
+        ("IT department", "the IT department moved"),
+        ("US visa", "my US visa expires"),
+    ],
+)
+def test_stop_words_count_as_they_are_written_if_they_are_capitalised_or_quoted(
+    about: str, text: str
+) -> None:
+    """As names are; never as a part of another word, nor in another case."""
+    kept = (
+        BUS,
+        "so he would be in it an hour, us too",
+        "Antonia's bus, Isolde, Hera, Willa, ITEM",
+        "who smelt the department, the visa is with us",
+        "my aunt, an",
+    )
+    assert mentioned(about, text, *kept) == [True, *[False] * len(kept)]
+
+
+@pytest.mark.parametrize(
+    ("about", "text", "kept"),
+    [
+        ("Will Smith", "I met Will Smith", "Mr. Smith said he will come"),
+        ("The Who", "I saw The Who", "The dog barked. Who came?"),
+        ("The garden", "in the garden", "the wardens"),
+        ("My dog", "the dogs bark", "my cat"),
+        ("Will is a vet", "Will is a vet", "Anna is a vet"),
+        ('"Rex"', "Rex's bone", "Rexy barks"),
+        ('"Mary"', "Mary sings", "Mari sings"),
+        ('"the red door"', "Behind the Red Door", "the door is red"),
+        ("red door", "the door is red", "the door is blue"),
+        ("Die Katze", "die Katze schläft", "meine Katze schläft"),
+        ("Meine Katze", "die Katzen schlafen", "meine Hunde"),
+        ("l'école", "à l'école de Lyon", "le lycée de Lyon"),
+        ("Don", "uncle Don sails", "we don't sail"),
+        ("xylophone", "two Xylophones", "the telephone"),
+    ],
+)
+def test_words_are_whole_words(about: str, text: str, kept: str) -> None:
+    """Inflected unless they are quoted; names of several words stay together."""
+    assert mentioned(about, text, kept) == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("about", "text"),
+    [
+        ("Jose", "José is my uncle"),
+        ("José", "jose is my uncle"),
+        ("ipek", "İpek is my aunt"),
+        ("İpek", "ipek is my aunt"),
+        ("IPEK", "İpek'in evi"),
+        ("isik", "Işık is her name"),
+        ("OBrien", "Mr. O'Brien called"),
+        ("O'Brien", "mr obrien called"),
+        ("O’Brien", "Mr. O´Brien called"),
+        ("Zoe", "Zoë has a cat"),
+        ("Zoë", "Zoe's cat"),
+        ("Renee", "Renée paints"),
+        ("Muller", "Frau Müller wohnt hier"),
+        ("Mueller", "Frau Müller wohnt hier"),
+        ("Müller", "Frau Mueller wohnt hier"),
+        ("strasse", "die Straße ist lang"),
+        ("Soren", "Søren sails"),
+        ("Lukasz", "Łukasz sails"),
+        ("Семен", "Семён рыбачит"),
+        ("Νικος", "Ο Νίκος ψαρεύει"),
+        ("محمد", "مُحَمَّد is my friend"),
+        ("Zoe\u0308", "Zoë has a cat"),
+        ("ＰＯＲＴＯ", "I live in Porto"),
+        ("912345678", "call me at +351 912 345 678"),
+        ("912 345 678", "call me at 00351912345678"),
+        ("+351 912 345 678", "my number is 912345678."),
+        ("351912345678", "my number is 912-345-678"),
+        ("(912) 345.678", "+351912345678"),
+        ("020 7946 0958", "ring +44 20 7946 0958"),
+        ("٩١٢٣٤٥٦٧٨", "call 912 345 678"),
+        ("my number 912345678", "my number: 912 345 678 2 of them"),
+        ("4711", "the PIN is 4711"),
+        ("Artagnan", "le comte d'Artagnan"),
+    ],
+)
+def test_spellings_of_a_word_are_the_same_word(about: str, text: str) -> None:
+    """As they are for search."""
+    assert mentioned(about, text, BUS) == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("about", "text"),
+    [
+        ("912345678", "my number is 912 345 679"),
+        ("912345678", "my number is 9123456789"),
+        ("2345678", "order 12345678"),
+        ("4711", "47 11 times"),
+        ("471", "the PIN is 4711"),
+        ("Ana", "Anastasia, banana"),
+        ("राम", "मेरा मन"),
+    ],
+)
+def test_other_words_and_numbers_are_not(about: str, text: str) -> None:
+    """However much of it they share."""
+    assert mentioned(about, text) == [False]
+
+
+@pytest.mark.parametrize(
+    ("about", "text", "kept"),
+    [
+        ("猫", "私の猫はタマです", "犬がいます"),
+        ("私の猫", "猫を飼っています", "私の犬です"),
+        ("犬の名前", "犬の名前はポチ", "名前は犬です"),
+        ("バス", "バスに乗る", "バスケットが好き"),
+        ("さくら", "妹はさくらです", "花がさく。くらい夜"),
+        ("くら", "くらに入る", "さくらが咲く"),
+        ("我的猫", "猫叫小白", "我的狗"),
+        ("北京", "我住在北京", "我住在南京"),
+        ("고양이", "고양이가 자요", "강아지가 자요"),
+        ("개", "개를 키워요", "무지개와 번개"),
+        ("민수", "민수씨는 의사예요", "김민준은 의사예요"),
+        ("แมว", "ฉันเลี้ยงแมว", "ฉันเลี้ยงหมา"),
+        ("राम", "मेरा नाम राम है", "मेरा मन"),
+    ],
+)
+def test_words_are_whole_in_scripts_that_do_not_separate_them(
+    about: str, text: str, kept: str
+) -> None:
+    """As far as the characters around them tell."""
+    assert mentioned(about, text, kept) == [True, False]
+
+
+def test_near_spellings_are_those_of_words_that_do_not_occur() -> None:
+    """As they are written, nearest first."""
+    mention = parse_mention("Mertha's bycicle", None)
+    assert mention is not None
+    texts = ("Martha rides", "The bicycle of Bertha", BUS)
+    assert mention.near_spellings(texts)[:2] == ["Martha", "Bertha"]
+    known = parse_mention("bus", None)
+    assert known is not None
+    assert known.near_spellings((BUS,)) == []
