@@ -102,6 +102,26 @@ async def test_a_killed_guard_is_restarted(settings: Settings, tmp_path: Path) -
         await eventually(lambda: not postgres_processes(folder))
 
 
+async def test_a_server_stops_though_its_database_hangs(settings: Settings, tmp_path: Path) -> None:
+    """No wait for it is without a bound."""
+    folder = tmp_path / "data"
+    embedded = {"database_url": None, "data_dir": folder, "drain_s": 0.0}
+    async with process(settings.model_copy(update=embedded)) as server:
+        pid = (folder / "postgres/postmaster.pid").read_text().split()[0]
+        hung = psutil.Process(int(pid))
+        for database in (*hung.children(), hung):
+            database.suspend()
+        await server.stop(signal.SIGTERM)
+        await eventually(lambda: is_dead(hung))
+
+
+def is_dead(process: psutil.Process) -> bool:
+    """Return whether a process has ended, whether or not somebody has waited for it."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() == psutil.STATUS_ZOMBIE
+    return True
+
+
 def guards_of(folder: Path) -> list[psutil.Process]:
     """Return the running guards of a data folder."""
     guards = []

@@ -21,6 +21,7 @@ from foremind.domain.errors import DatabaseUnsuitable
 from foremind.domain.settings.settings import Settings
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import Supervisor
+from foremind.storage import embedded_postgres as embedded_server
 from foremind.storage.embedded_postgres import embedded_postgres
 from foremind.storage.migrations import migrate
 from foremind_client import connect
@@ -117,6 +118,27 @@ async def test_restarts_of_the_database_lose_nothing(settings: Settings, tmp_pat
             await traffic.check(url)
             await eventually_async(lambda: ready(port))
     assert len(traffic.accepted) > RESTARTS
+
+
+async def test_a_database_that_hangs_is_restarted(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs, but answers nobody: what is said after that is stored all the same."""
+    monkeypatch.setattr(embedded_server, "_ANSWER_S", 1.0)
+    monkeypatch.setattr(embedded_server, "_ASK_EVERY", 1)
+    async with own_postgres(tmp_path) as url:
+        changed = settings.model_copy(
+            update={"database_url": _secret(settings, url), "database_timeout_s": _TIMEOUT_S}
+        )
+        async with serving(changed) as (_, port):
+            async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
+                await accepts(traffic, 1)
+                hung = postmaster(tmp_path)
+                for process in (hung, *hung.children()):
+                    process.suspend()
+                await eventually(lambda: not hung.is_running())
+                await accepts(traffic)
+            await traffic.check(url)
 
 
 async def test_a_reply_that_ends_while_the_database_restarts_is_stored(

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +103,16 @@ def test_the_container_does_not_run_as_root() -> None:
     assert "\nUSER foremind\n" in text
 
 
+def test_images_of_others_are_named_by_their_digest() -> None:
+    """A tag can be moved to another image."""
+    named = []
+    for path in (DEPLOY / "Dockerfile", DEPLOY / "compose.yaml", *DEPLOY.glob("kubernetes/*.yaml")):
+        named += re.findall(r"^(?:FROM| +image:) (\S+)", path.read_text(), re.M)
+    others = [image for image in named if not image.startswith("foremind:")]
+    assert len(others) >= 8
+    assert [image for image in others if not re.search(r"@sha256:[0-9a-f]{64}$", image)] == []
+
+
 async def test_a_backup_holds_everything(settings: Settings, tmp_path: Path) -> None:
     """Made while the server runs, restored elsewhere, it goes on there as if nothing happened."""
     source = settings.model_copy(update={"database_url": None, "data_dir": tmp_path / "a"})
@@ -114,6 +125,7 @@ async def test_a_backup_holds_everything(settings: Settings, tmp_path: Path) -> 
         async with embedded_postgres(source.data_dir) as database:
             await eventually_async(lambda: _rests(database))
             await back_up(database, file)
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
             before = await _everything(database)
     target = settings.model_copy(update={"database_url": None, "data_dir": tmp_path / "b"})
     async with embedded_postgres(target.data_dir) as database:

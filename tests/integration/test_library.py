@@ -6,11 +6,14 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
 import pytest
 
 from foremind.app.core import Core
 from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.errors import InvalidMessage, RequestError
 from foremind.domain.policy import policy_for
+from foremind.retrieval.documents import library as library_module
 from foremind.retrieval.documents.library import Library
 from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.retrieval.relationship_layers import LayerQuery
@@ -95,3 +98,42 @@ async def test_an_answer_is_found_by_what_is_meant_however_the_text_is_filed(
         assert all(len(line) < 700 for shown in lines.values() for line in shown)
         for text in NOT_ASKED:
             assert await found(built, library, companion_id, text) == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "media_type", "problem"),
+    [
+        (b"%PDF-1.7 and no more", "application/pdf", "body: expected application/pdf: the file is"),
+        (b"<p> </p>", "text/html", "body: expected a document with text"),
+        (b"\xff\xfe", "text/plain", "body: expected text/plain"),
+        (b"{}", "application/json", "content-type: expected one of"),
+    ],
+)
+async def test_a_document_that_cannot_be_read_says_why(
+    built: Core, body: bytes, media_type: str, problem: str
+) -> None:
+    """Though another process reads it."""
+    async with indexed_library(built) as (library, companion_id):
+        with pytest.raises(RequestError, match=problem):
+            await library.add(companion_id, "Rules", media_type, body)
+
+
+async def test_a_document_that_takes_too_long_is_refused_and_its_reader_ends(
+    built: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hostile one may have been made for that."""
+    monkeypatch.setattr(library_module, "_MAX_READ_S", 0.05)
+    async with indexed_library(built) as (library, companion_id):
+        with pytest.raises(InvalidMessage, match="can be read within"):
+            await library.add(companion_id, "Rules", "text/html", b"<p>Pier nine.</p>")
+        running = [" ".join(child.cmdline()) for child in psutil.Process().children()]
+        assert not any("text_extraction" in command for command in running)
+
+
+async def test_a_page_is_read_by_another_process(built: Core) -> None:
+    """Its parser would hold the interpreter's lock."""
+    page = b"<html><body>" + b"<div>" * 50_000 + "<h1>Harbour é</h1><p>Pier nine.</p>".encode()
+    async with indexed_library(built) as (library, companion_id):
+        await library.add(companion_id, "Harbour", "text/html; charset=utf-8", page)
+        (document,) = await built.stores.documents.documents_of(companion_id)
+    assert document.chunks == 1

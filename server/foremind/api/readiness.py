@@ -26,9 +26,9 @@ class Readiness:
 
     `database` is ok if it accepts writes, `background` if no background loop keeps failing
     (degraded, if it is only for a part of a sharded database), `server` unless it is draining,
-    `announcements` while other processes are heard, and `embedding_server`, where one is
-    configured, while it is used. The endpoint needs no token, so expensive checks run at most once
-    a second; the others are always current.
+    `announcements` while other processes are heard, and, where they are configured,
+    `embedding_server` while it is used and `keys` while their file can be read. The endpoint needs
+    no token, so expensive checks run at most once a second; the others are always current.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Readiness:
         embedder: EmbeddingService,
         supervisor: Supervisor,
         draining: Callable[[], bool],
-        announcements: Callable[[], dict[str, str]],
+        others: Callable[[], dict[str, str]],
         clock: Clock,
     ) -> None:
         self.database = database
@@ -46,7 +46,7 @@ class Readiness:
         self._probe = probe
         self._supervisor = supervisor
         self._draining = draining
-        self._announcements = announcements
+        self._others = others
         self._clock = clock
         self._lock = asyncio.Lock()
         self._cached: tuple[float, dict[str, str]] | None = None
@@ -62,7 +62,7 @@ class Readiness:
                 **checks,
                 "background": self._background(database_is_ok=checks["database"] == OK),
                 **self.embedder.health(),
-                **self._announcements(),
+                **self._others(),
                 "server": "draining" if self._draining() else OK,
             }
 

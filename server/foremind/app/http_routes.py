@@ -70,7 +70,7 @@ async def build_asgi(
             components.embedder,
             components.runtime.supervisor,
             registry.is_draining,
-            components.bus.health,
+            lambda: components.bus.health() | services.authority.health(),
             components.runtime.clock,
         ),
         metrics=components.runtime.metrics,

@@ -32,7 +32,8 @@ from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
 
 _READY = b"ready\n"
-_KILL_AFTER_S = 30.0  # beyond the grace period for replies, until a worker is killed
+#: Beyond the grace period for replies, until a worker ends without what hangs, or is killed.
+WORKER_STOP_S = 7.0
 _ANY_ADDRESS = {"0.0.0.0", "::", ""}  # noqa: S104 - compared with, not bound to
 
 _log = structlog.get_logger("foremind.workers")
@@ -68,7 +69,7 @@ class Workers:
         for process in self._processes.values():
             _send_signal(process, signal.SIGTERM)
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.drain_s + _KILL_AFTER_S):
+            async with asyncio.timeout(self._settings.drain_s + WORKER_STOP_S + 1.0):
                 while self._processes:
                     self._ended.clear()
                     await self._ended.wait()

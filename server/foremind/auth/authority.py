@@ -1,5 +1,7 @@
 """Authenticates sessions and requests: by token, or in open mode by the user id that they claim."""
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -22,9 +24,13 @@ class Authority:
 
     def __init__(self, settings: Settings, revocations: RevocationStore, clock: Clock) -> None:
         self._settings = settings
-        self._keys = load_keyring(settings)
+        self._keys = load_keyring(settings, clock.monotonic)
         self._revocations = revocations
         self._clock = clock
+
+    def health(self) -> dict[str, str]:
+        """Return what is wrong with the file of keys, if there is one."""
+        return self._keys.health()
 
     def authenticate_session(
         self, token: str | None, claimed: tuple[str, str] | None, companion: str
@@ -161,7 +167,7 @@ def _requested_user(user_id: str | None) -> str | None:
     return user_id or None
 
 
-def load_keyring(settings: Settings) -> KeyRing:
+def load_keyring(settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> KeyRing:
     """Return the configured signing keys.
 
     Raises:
@@ -170,7 +176,8 @@ def load_keyring(settings: Settings) -> KeyRing:
     """
     check_secret(settings)
     secret = settings.auth_secret
-    return KeyRing(None if secret is None else secret.get_secret_value(), settings.auth_keys)
+    value = None if secret is None else secret.get_secret_value()
+    return KeyRing(value, settings.auth_keys, monotonic)
 
 
 def require_scope(principal: Principal, scope: Scope) -> None:

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from jwt.algorithms import OKPAlgorithm
 
 from foremind.domain.errors import InvalidFile
+from foremind.domain.health import OK, degraded
 
 _ALGORITHMS = ("HS256", "EdDSA")
 MIN_SECRET_BYTES = 32
+_KEEP_S = 10.0  # for which earlier keys are used while the file cannot be read
+_RETRY_S = 1.0
 
 _log = structlog.get_logger("foremind.auth")
 
@@ -41,20 +46,38 @@ class KeyRing:
     Args:
         secret: the HS256 secret for tokens without a `kid`, or for all tokens if there is no file.
         path: a JWK Set (RFC 7517) of `oct` keys for HS256 and Ed25519 keys for EdDSA, each with
-            a `kid`. It is reloaded when it changes, so keys rotate without a restart.
+            a `kid`. It is reloaded when it changes, so keys rotate without a restart. While it
+            cannot be read, the keys read before are used for ten seconds, and then none.
+        monotonic: returns the time in seconds.
 
     Raises:
         InvalidFile: the file is not such a set.
     """
 
-    def __init__(self, secret: str | None, path: Path | None) -> None:
+    def __init__(
+        self,
+        secret: str | None,
+        path: Path | None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._secret = None if secret is None else SigningKey(None, "HS256", secret)
         self._path = path
-        self._loaded_state: tuple[int, int] | None = None
+        self._loaded_state: tuple[int, int, int] | None = None
         self._keys: dict[str, SigningKey] = {}
+        self._monotonic = monotonic
+        self._unreadable_since: float | None = None
+        self._retry_at = float("inf")
         if path is not None:
             self._keys = read_keys(path)
             self._loaded_state = _file_state(path)
+
+    def health(self) -> dict[str, str]:
+        """Return what is wrong with the file, if there is one."""
+        if self._path is None:
+            return {}
+        self._refresh()
+        unreadable = self._unreadable_since is not None
+        return {"keys": degraded("the file of keys cannot be read") if unreadable else OK}
 
     def find(self, kid: str | None) -> SigningKey | None:
         """Return the key with this id, or None if it is unknown."""
@@ -71,14 +94,24 @@ class KeyRing:
         return self._secret or (signing_keys[-1] if signing_keys else None)
 
     def _refresh(self) -> None:
-        if self._path is None or (state := _file_state(self._path)) == self._loaded_state:
+        if self._path is None:
+            return
+        now, state = self._monotonic(), _file_state(self._path)
+        if state == self._loaded_state and now < self._retry_at:
             return
         self._loaded_state = state
         try:
-            self._keys = read_keys(self._path)
+            self._keys, self._unreadable_since = read_keys(self._path), None
+            self._retry_at = float("inf")
             _log.info("keys.read", keys=len(self._keys))
-        except InvalidFile as error:  # perhaps half-written: keep the keys loaded before
-            _log.warning("keys.unreadable", reason=error.message)
+        except InvalidFile as error:  # perhaps half-written
+            self._retry_at = now + _RETRY_S
+            if self._unreadable_since is None:
+                self._unreadable_since = now
+                _log.error("keys.unreadable", reason=error.message, kept_s=_KEEP_S)
+            if now - self._unreadable_since > _KEEP_S and self._keys:
+                self._keys = {}
+                _log.error("keys.dropped")
 
 
 def read_keys(path: Path) -> dict[str, SigningKey]:
@@ -134,9 +167,9 @@ def _can_sign(key: SigningKey) -> bool:
     return isinstance(key.material, bytes | Ed25519PrivateKey)
 
 
-def _file_state(path: Path) -> tuple[int, int] | None:
+def _file_state(path: Path) -> tuple[int, int, int] | None:
     try:
         stat = path.stat()
     except OSError:
         return None
-    return stat.st_mtime_ns, stat.st_size
+    return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size

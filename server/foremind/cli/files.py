@@ -87,7 +87,7 @@ def read(folder: Path = typer.Argument(help="Folder written by `foremind files w
     conflicts = run(apply_edits())
     path = folder / "conflicts.md"
     if conflicts:
-        path.write_text(conflicts_file(conflicts), "utf-8")
+        _write_private(path, conflicts_file(conflicts))
     else:
         path.unlink(missing_ok=True)
     print(f"Made {len(edits) - len(conflicts)} changes, {len(conflicts)} conflicts")
@@ -128,9 +128,16 @@ def _read_text(file: Path) -> str:
 
 
 def _write_files(folder: Path, files: Mapping[str, str]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, text in files.items():
-        (folder / name).write_text(text, "utf-8")
+        _write_private(folder / name, text)
+
+
+def _write_private(file: Path, text: str) -> None:
+    """Write a file that only its owner may read: what it tells was told to a companion."""
+    file.touch(mode=0o600)
+    file.chmod(0o600)
+    file.write_text(text, "utf-8")
 
 
 async def _apply(

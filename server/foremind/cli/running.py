@@ -1,7 +1,9 @@
 """What commands share: running a coroutine, and progress messages."""
 
+import os
 import sys
-from collections.abc import Coroutine
+import threading
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 try:
@@ -15,6 +17,22 @@ Result = TypeVar("Result")
 def run(main: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine on uvloop, or where that is not installed on asyncio; return its result."""
     return event_loop.run(main)
+
+
+def exit_after(seconds: float, before: Callable[[], None] = lambda: None) -> None:
+    """End this process in so many seconds, whatever still hangs then; `before` is called first.
+
+    Nothing that was accepted is lost by that: it is on disk.
+    """
+
+    def end() -> None:
+        say(f"Something did not stop within {seconds:g} s: exiting without it.")
+        before()
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 def say(line: str) -> None:

@@ -8,10 +8,14 @@ from pathlib import Path
 import typer
 
 from foremind.app.server import serving
-from foremind.app.workers import Parent, Workers, public_url, serving_workers
-from foremind.cli.running import run, say
+from foremind.app.workers import WORKER_STOP_S, Parent, Workers, public_url, serving_workers
+from foremind.cli.running import exit_after, run, say
 from foremind.domain.settings.settings import Settings, load_settings
 from foremind.runtime.logs import configure_logging
+
+# After the grace period for replies: the default of both is less than the 30 seconds that systemd,
+# Kubernetes and Compose are told to wait.
+_STOP_S = WORKER_STOP_S + 5.0
 
 
 def serve(
@@ -47,7 +51,7 @@ async def _serve(settings: Settings) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, _stop_or_exit, stop)
+        loop.add_signal_handler(number, _stop_or_exit, stop, settings)
     async with serving(settings, say=say) as (app, port):
         names = ", ".join(companion.name for companion in await app.core.stores.companions.list())
         say(f"Companions: {names}. Embedding model: {settings.embedding_model}.")
@@ -67,7 +71,7 @@ async def _serve_workers(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     async with serving_workers(settings, say=say) as (workers, port):
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, _stop_or_exit, stop, workers)
+            loop.add_signal_handler(number, _stop_or_exit, stop, settings, workers)
         if public_url(settings) is None:
             say(
                 "Clients cannot be told where workers are: each serves whatever it accepts. "
@@ -85,6 +89,7 @@ async def _work(settings: Settings, parent: Parent) -> None:
     async with serving(settings, shared=parent.shared):
         parent.report_ready()
         await stop.wait()
+        exit_after(settings.drain_s + WORKER_STOP_S)
 
 
 async def _wait(settings: Settings, port: int, stop: asyncio.Event) -> None:
@@ -94,10 +99,15 @@ async def _wait(settings: Settings, port: int, stop: asyncio.Event) -> None:
     say("Stopping: finishing accepted messages ...")
 
 
-def _stop_or_exit(stop: asyncio.Event, workers: Workers | None = None) -> None:
+def _stop_or_exit(stop: asyncio.Event, settings: Settings, workers: Workers | None = None) -> None:
     """Stop gracefully; on a second signal exit at once, which loses nothing accepted."""
-    if stop.is_set():
+
+    def kill_workers() -> None:
         if workers is not None:
             workers.kill()
+
+    if stop.is_set():
+        kill_workers()
         os._exit(130)
+    exit_after(settings.drain_s + _STOP_S, kill_workers)
     stop.set()

@@ -29,6 +29,8 @@ async def back_up(url: str, file: Path) -> None:
             )
     partial = file.with_name(file.name + ".partial")
     try:
+        partial.touch(mode=0o600)  # everything that everybody said
+        partial.chmod(0o600)
         await _run("pg_dump", url, "--format=custom", "--no-owner", f"--file={partial}")
         partial.replace(file)
     finally:

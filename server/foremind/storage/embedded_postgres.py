@@ -7,6 +7,7 @@ that uses it, even if that is killed. A server that is still running is taken ov
 
 import asyncio
 import fcntl
+import itertools
 import os
 import re
 import shutil
@@ -35,6 +36,10 @@ _PLAIN_PATH = re.compile(r"[A-Za-z0-9/._-]{1,80}")
 _START_TIMEOUT_S = 600.0  # includes recovery after a crash
 _POLL_S = 0.02
 _CHECK_S = 1.0
+_ASK_EVERY = 10  # of these checks: each time the server starts a process
+_ANSWER_S = 10.0  # to connect; a server under load takes a second
+_HUNG_AFTER = 3  # connections in a row that got no answer
+_STOP_S = 5  # for PostgreSQL's own ways to stop, each
 _MAX_LOG_BYTES = 10_000_000  # a larger log is rotated on start; one old file is kept
 
 _log = structlog.get_logger("foremind.storage")
@@ -177,13 +182,49 @@ class EmbeddedPostgres:
             for mode in ("fast", "immediate"):  # the second if the first takes too long
                 if self.running():
                     _run_silently([*self._stop_command, "-m", mode], self._user)
+            self.kill()
             return True
+
+    def kill(self) -> None:
+        """Kill the server if it is still running: it hangs. What was committed is on disk."""
+        server = self._postmaster()
+        if server is None:
+            return
+        with suppress(psutil.NoSuchProcess):
+            # All of them: a new server does not start while one uses the shared memory.
+            processes = [*server.children(recursive=True), server]
+            for process in processes:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(processes, timeout=_STOP_S)
+
+    def restart_hung(self) -> None:
+        """Kill a server that does not answer, and start it again.
+
+        Raises:
+            DatabaseUnsuitable: it exited instead.
+        """
+        with self._lock_path.with_suffix(".hung").open("ab") as restarting:
+            fcntl.flock(restarting, fcntl.LOCK_EX)  # other processes notice it, too
+            if not self.answers():
+                self.kill()
+        self.ensure_running()
+
+    def answers(self) -> bool:
+        """Return whether the server answers, if only with a refusal; true while it is starting."""
+        if not self._is_ready():
+            return True
+        try:
+            asyncio.run(_connect(self.url("postgres")))
+        except (TimeoutError, OSError):
+            return not self.running()
+        return True
 
     def _start_guard(self) -> "subprocess.Popen[bytes]":
         guard = Path(__file__).with_name("postgres_guard.py")
         return subprocess.Popen(  # noqa: S603
             [sys.executable, "-I", "-S", str(guard), str(self._lock_path), self._user or "",
-             *self._stop_command, "-m", "fast"],
+             str(self.folder / "postmaster.pid"), *self._stop_command],
             start_new_session=True,  # Ctrl-C in a terminal must not reach it
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
@@ -202,7 +243,7 @@ class EmbeddedPostgres:
 
     @property
     def _stop_command(self) -> list[str]:
-        return [_tool("pg_ctl"), "-D", str(self.folder), "-w", "stop"]
+        return [_tool("pg_ctl"), "-D", str(self.folder), "-w", "-t", str(_STOP_S), "stop"]
 
     @property
     def _user(self) -> str | None:
@@ -242,8 +283,9 @@ class EmbeddedPostgres:
 
 
 async def _keep_running(server: EmbeddedPostgres, clock: Clock, loop: SupervisedLoop) -> None:
-    """Restart the server or its guard whenever it has died."""
-    while True:
+    """Restart the server or its guard whenever it has died, and the server when it hangs."""
+    unanswered = 0
+    for number in itertools.count():
         if not server.guarded():
             _log.error("postgres.guard_died")
             await asyncio.to_thread(server.ensure_guarded)
@@ -251,8 +293,27 @@ async def _keep_running(server: EmbeddedPostgres, clock: Clock, loop: Supervised
             _log.error("postgres.died")
             await asyncio.to_thread(server.ensure_running)
             _log.info("postgres.restarted")
+        if unanswered or number % _ASK_EVERY == 0:
+            unanswered = 0 if await asyncio.to_thread(server.answers) else unanswered + 1
+        if unanswered == _HUNG_AFTER:
+            _log.error("postgres.hangs")
+            await asyncio.to_thread(server.restart_hung)
+            _log.info("postgres.restarted")
+            unanswered = 0
         loop.report_progress()
         await clock.sleep(_CHECK_S)
+
+
+async def _connect(admin_url: str) -> None:
+    """Connect, which takes a process of the server.
+
+    Raises:
+        TimeoutError: there was no answer.
+        OSError: nobody listens.
+    """
+    with suppress(asyncpg.PostgresError):  # it answers
+        connection = await asyncpg.connect(admin_url, timeout=_ANSWER_S)
+        await connection.close(timeout=_ANSWER_S)
 
 
 async def _create_database(admin_url: str) -> None:

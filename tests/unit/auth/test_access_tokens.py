@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import jwt
@@ -118,6 +119,28 @@ def test_keys_rotate_without_a_restart(tmp_path: Path) -> None:
     path.write_text(json.dumps({"keys": [fresh_public]}))
     with pytest.raises(NotAuthenticated):
         read_token(old_token, keys, None, 0)
+
+
+@pytest.mark.parametrize("break_file", [Path.unlink, lambda path: path.write_text("half writt")])
+def test_keys_of_a_file_that_cannot_be_read_are_used_for_seconds(
+    tmp_path: Path, break_file: Callable[[Path], object]
+) -> None:
+    """It may just be being written. Then no token is accepted, and `/readyz` says why."""
+    path, now = tmp_path / "keys.json", [0.0]
+    private, public = generate_key("k")
+    path.write_text(json.dumps({"keys": [public]}))
+    keys = KeyRing(None, path, lambda: now[0])
+    signed = mint({"sub": "ana", "exp": 100}, _signing_key(tmp_path, private))
+    assert keys.health() == {"keys": "ok"}
+    break_file(path)
+    assert read_token(signed, keys, None, 0).key_id == "k"
+    assert keys.health()["keys"].startswith("degraded: ")
+    now[0] = 11.0
+    with pytest.raises(NotAuthenticated):
+        read_token(signed, keys, None, 0)
+    path.write_text(json.dumps({"keys": [public]}))
+    assert read_token(signed, keys, None, 0).key_id == "k"
+    assert keys.health() == {"keys": "ok"}
 
 
 def test_a_public_key_is_not_accepted_as_a_secret(tmp_path: Path) -> None:

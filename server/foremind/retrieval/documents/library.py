@@ -5,6 +5,8 @@ vector search once the background task has embedded it.
 """
 
 import asyncio
+import sys
+from contextlib import suppress
 from typing import Self
 
 import structlog
@@ -12,13 +14,18 @@ from cachetools import LRUCache
 
 from foremind.domain.announcements import Announcement, LibraryChanged
 from foremind.domain.clock import Clock
-from foremind.domain.errors import ForemindError, StorageUnavailable, TemporaryError
+from foremind.domain.errors import (
+    ForemindError,
+    InvalidMessage,
+    StorageUnavailable,
+    TemporaryError,
+)
 from foremind.llm.prompt.quoted_lines import QuotedLine, line, quoted
 from foremind.llm.prompt.sections import Section, section
 from foremind.llm.prompt.token_counter import counter_for
+from foremind.retrieval.documents import text_extraction
 from foremind.retrieval.documents.chunking import split_into_chunks
 from foremind.retrieval.documents.document_index import DocumentIndex
-from foremind.retrieval.documents.text_extraction import document_text
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.retrieval.layer_recall import MIN_TOPIC_COSINE
 from foremind.retrieval.relationship_layers import LayerQuery
@@ -33,6 +40,8 @@ _MAX_BYTES = 512 * 1024 * 1024
 _MAX_TRACKED = 10_000  # companions whose number of document deletions is remembered
 _MIN_THREADED = 1_000  # chunks; searching more for a long draft would block the event loop
 _RETRY_S = 5.0
+_MAX_READING = 2  # documents at once, each in a process of its own
+_MAX_READ_S = 60.0
 _MAX_BROKEN = 1000  # documents that failed to embed and are skipped until a restart
 
 _log = structlog.get_logger("foremind.retrieval")
@@ -59,6 +68,7 @@ class Library:
         self._work_available = asyncio.Event()
         self._supervisor = supervisor
         self._loop: SupervisedLoop | None = None
+        self._reading_document = asyncio.Semaphore(_MAX_READING)
         self._broken: LRUCache[int, None] = LRUCache(_MAX_BROKEN)
         self._too_large: LRUCache[int, None] = LRUCache(_MAX_TRACKED)
 
@@ -91,9 +101,12 @@ class Library:
         """Store a document and schedule its embedding; return its id.
 
         Raises:
-            InvalidMessage: the media type is not supported, or the document contains no text.
+            UnsupportedMediaType: the media type is not supported.
+            InvalidMessage: the document contains no text, or takes too long to read.
         """
-        chunks = await asyncio.to_thread(lambda: split_into_chunks(document_text(body, media_type)))
+        async with self._reading_document:
+            text = await _text_of(body, media_type)
+        chunks = await asyncio.to_thread(split_into_chunks, text)
         now = self._clock.now()
         document_id = await self._store.add(companion_id, title, media_type, chunks, now)
         self._work_available.set()
@@ -196,6 +209,37 @@ class Library:
                 chunk_id, await self._embedder.embed_passage(content)
             )
         _log.info("document.embedded", document_id=document_id)
+
+
+async def _text_of(body: bytes, media_type: str) -> str:
+    """Return the text of a document, which a process of its own reads.
+
+    Raises:
+        UnsupportedMediaType: the media type is not supported.
+        InvalidMessage: the document contains no text, or takes too long to read.
+    """
+    text_extraction.check_media_type(media_type)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", text_extraction.__name__, media_type),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(_MAX_READ_S):
+            text, problem = await process.communicate(body)
+    except TimeoutError:
+        raise InvalidMessage(
+            f"body: expected a document that can be read within {_MAX_READ_S:g} s", param="body"
+        ) from None
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    if process.returncode:
+        message = problem.decode(errors="replace").strip().rpartition("\n")[2]
+        raise InvalidMessage(message or "body: expected a document that can be read", param="body")
+    return text.decode()
 
 
 def _lines(index: DocumentIndex, draft: LayerQuery) -> list[QuotedLine]:

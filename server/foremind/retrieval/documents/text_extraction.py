@@ -1,15 +1,19 @@
 """Extracts the text of plain, Markdown, HTML and PDF documents. Pure.
 
-The parsers are imported when the first document of their kind is read: they take half a second of
-every start, and many servers never need them.
+As a program, it reads a document from standard input and writes its text; the argument is its media
+type. A server has documents read like that: parsers hold the interpreter's lock, and a hostile
+document takes much time and memory.
 """
 
 import io
+import resource
+import sys
 
 from foremind.domain.errors import InvalidMessage, UnsupportedMediaType
 
 MEDIA_TYPES = ("text/plain", "text/markdown", "text/html", "application/pdf")
 _MAX_TEXT_CHARS = 8_000_000
+_MAX_BYTES = 2_000_000_000  # of memory for the program; a document may have 20 MB
 
 
 def document_text(body: bytes, media_type: str) -> str:
@@ -19,7 +23,7 @@ def document_text(body: bytes, media_type: str) -> str:
         UnsupportedMediaType: the media type is not supported.
         InvalidMessage: the document cannot be parsed, or contains no text.
     """
-    base_type = media_type.partition(";")[0].strip().lower()
+    base_type = check_media_type(media_type)
     try:
         if base_type in ("text/plain", "text/markdown"):
             text = body.decode("utf-8")
@@ -27,12 +31,8 @@ def document_text(body: bytes, media_type: str) -> str:
             from foremind.retrieval.documents.html_text import html_text  # noqa: PLC0415 - is slow
 
             text = html_text(body)
-        elif base_type == "application/pdf":
-            text = _pdf_text(body)
         else:
-            raise UnsupportedMediaType(
-                f"content-type: expected one of {', '.join(MEDIA_TYPES)}", param="content-type"
-            )
+            text = _pdf_text(body)
     except ValueError as error:
         raise InvalidMessage(f"body: expected {base_type}: {error}", param="body") from None
     text = text.replace("\x00", "").strip()
@@ -44,6 +44,20 @@ def document_text(body: bytes, media_type: str) -> str:
     return text
 
 
+def check_media_type(media_type: str) -> str:
+    """Return a media type without its parameters.
+
+    Raises:
+        UnsupportedMediaType: it is not supported.
+    """
+    base_type = media_type.partition(";")[0].strip().lower()
+    if base_type not in MEDIA_TYPES:
+        raise UnsupportedMediaType(
+            f"content-type: expected one of {', '.join(MEDIA_TYPES)}", param="content-type"
+        )
+    return base_type
+
+
 def _pdf_text(body: bytes) -> str:
     from pypdf import PdfReader  # noqa: PLC0415 - takes a quarter second
 
@@ -51,3 +65,19 @@ def _pdf_text(body: bytes) -> str:
         return "\n".join(page.extract_text() for page in PdfReader(io.BytesIO(body)).pages)
     except Exception as error:  # pypdf raises unrelated types for a broken file
         raise ValueError(f"the file is damaged ({type(error).__name__})") from None
+
+
+def main(media_type: str) -> None:
+    """Read a document, and write its text; standard error says what is wrong with it."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, _MAX_BYTES))
+    try:
+        text = document_text(sys.stdin.buffer.read(), media_type)
+    except InvalidMessage as error:
+        sys.exit(error.message)
+    except (MemoryError, RecursionError):
+        sys.exit("body: expected a document that takes less memory to read")
+    sys.stdout.buffer.write(text.encode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
