@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
@@ -29,9 +28,7 @@ from tests.unit.auth.test_access_tokens import SECRET, token
 
 BEES = "My sister Mira keeps bees in Porto"
 Messages = list[dict[str, Any]]
-FRONT_ENDS: dict[str, dict[str, Any]] = json.loads(
-    (Path(__file__).parent / "front_ends.json").read_text()
-)
+CHAT = {"x-openwebui-chat-id": "0b1c"}
 
 
 @pytest.fixture
@@ -206,7 +203,7 @@ async def test_a_message_that_is_changed_takes_the_place_of_the_former(
 ) -> None:
     """What it said is not remembered, and what it says now is."""
     server = await start(llm_url=model.url)
-    ana = await front_end(server)
+    ana = await front_end(server, default_headers=CHAT)
     await ana.say("Good morning")
     await ana.say("My sister Mira keeps wolves in Lisbon")
     assert await ana.memories() == ["My sister Mira keeps wolves in Lisbon"]
@@ -221,7 +218,7 @@ async def test_a_reply_that_the_player_chose_takes_the_place_of_the_stored(
 ) -> None:
     """An earlier version, or one that the player wrote."""
     server = await start(llm_url=model.url)
-    ana = await front_end(server)
+    ana = await front_end(server, default_headers=CHAT)
     await ana.say("Good morning")
     await ana.say("What is the weather?")
     ana.messages[-1]["content"] = "A storm is coming."
@@ -403,7 +400,6 @@ async def test_ids_of_memories_are_for_those_who_may_read_them(
         ({"messages": [{"role": "narrator", "content": "Hello"}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": " "}]}, "messages"),
         ({"messages": [{"role": "user", "content": "x" * 8001}]}, "messages"),
-        ({"messages": [{"role": "user", "content": "### Task:\nName this chat"}]}, "messages"),
         ({"messages": [{"role": "user", "content": 7}]}, "messages[0].content"),
         ({"model": "nobody"}, "model"),
         ({"n": 2}, "n"),
@@ -521,33 +517,6 @@ async def test_a_transcript_has_a_bound(start: StartServer, model: ScriptedModel
         )
     assert response.status_code == 413
     assert response.json()["error"]["code"] == "too_large"
-
-
-@pytest.mark.parametrize("name", FRONT_ENDS)
-async def test_what_front_ends_send_is_understood(
-    start: StartServer, model: ScriptedModel, name: str
-) -> None:
-    """System messages, tools and fields that mean nothing here change nothing."""
-    server = await start(llm_url=model.url)
-    async with httpx2.AsyncClient(
-        base_url=f"http://127.0.0.1:{server.port}", timeout=PATIENCE
-    ) as http:
-        response = await http.post("/v1/chat/completions", json=FRONT_ENDS[name])
-    assert response.status_code == 200, response.text
-    if FRONT_ENDS[name].get("stream"):
-        assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
-        *lines, last = [line for line in response.text.split("\n\n") if line]
-        assert last == "data: [DONE]"
-        chunks = [json.loads(line.removeprefix("data: ")) for line in lines]
-        deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
-        reply = "".join(delta.get("content", "") for delta in deltas)
-    else:
-        reply = response.json()["choices"][0]["message"]["content"]
-    assert reply == "Reply 1."
-    ana = await front_end(server)
-    assert await ana.stored() == [BEES, "Reply 1."]
-    prompt = str(model.script.player_requests[-1]["messages"])
-    assert not any(word in prompt for word in ("pirate", "one word", "12:00", "search_web"))
 
 
 async def test_the_official_client_in_javascript_talks(

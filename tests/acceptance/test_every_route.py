@@ -250,6 +250,38 @@ async def test_user_ids_that_urls_would_normalize_away_are_refused(
     assert opened["type"] == "session.opened"
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "param"),
+    [
+        ("DELETE", "/v1/users/Jos%E9", "path"),
+        ("GET", "/v1/users/Jos%E8/export", "path"),
+        ("GET", "/v1/companions/%FF/documents?user=ana", "path"),
+        ("GET", "/v1/models/w%E9", "path"),
+        ("GET", "/v1/relationships?user=Jos%E9", "user"),
+        ("POST", "/v1/turns?user=Jos%E9", "user"),
+        ("POST", "/v1/chat/completions?user=%C3", "user"),
+        ("GET", "/v1/relationships?%E9=1", "query"),
+    ],
+)
+async def test_what_is_not_utf8_is_refused(
+    start: StartServer, method: str, path: str, param: str
+) -> None:
+    """What its bytes are replaced with would stand for many users."""
+    server = await start()
+    body = {
+        "/v1/turns?": {"id": "t", "companion": "wren", "text": "Hi"},
+        "/v1/chat/completions?": {"model": "wren", "messages": [{"role": "user", "content": "Hi"}]},
+    }
+    sent = next((value for key, value in body.items() if path.startswith(key)), None)
+    async with httpx2.AsyncClient(
+        base_url=f"http://127.0.0.1:{server.port}", timeout=PATIENCE
+    ) as http:
+        response = await http.request(method, path, json=sent)
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["param"] == param
+    assert await owner_of(server.app.core).fetchval("SELECT count(*) FROM users") == 0
+
+
 async def test_bodies_of_other_media_types_are_refused(start: StartServer) -> None:
     """A form can send no JSON, and so change nothing."""
     d = await seeded_server(start)

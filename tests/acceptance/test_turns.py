@@ -50,11 +50,11 @@ class Door:
 
     @asynccontextmanager
     async def stream(
-        self, text: str, turn_id: str = "t1", **fields: Any
+        self, text: str, turn_id: str = "t1", bearer: str | None = None, **fields: Any
     ) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-        """Make a turn as Ana, whose events are yielded as they come."""
-        body = self.body(text, turn_id, None, fields)
-        async with self._http.stream("POST", "/v1/turns", json=body, headers=EVENTS) as response:
+        """Make a turn, in open mode as Ana, whose events are yielded as they come."""
+        body, headers = self.body(text, turn_id, bearer, fields), EVENTS | _headers(bearer)
+        async with self._http.stream("POST", "/v1/turns", json=body, headers=headers) as response:
             assert response.status_code == 200, await response.aread()
             assert response.headers["content-type"].partition(";")[0] == "text/event-stream"
             yield _events(response)
@@ -316,6 +316,31 @@ async def test_a_player_speaks_for_itself_and_a_host_for_its_players(
         assert_refused(refused, status)
         assert refused.json()["error"]["param"] == param
     assert len(await door.stored()) == 6
+
+
+async def test_a_host_that_is_shown_memories_leaves_a_trace(
+    start: StartServer, model: ScriptedModel
+) -> None:
+    """Whole and streamed; neither the player nor a host that is shown none does."""
+    door = await door_to(await start(llm_url=model.url, auth_secret=SECRET))
+    owner = owner_of(door.server.app.core)
+    player = token(sub="ana", name="Ana")
+    await door.turn("My sister Mira keeps bees in Porto", "t1", bearer=player)
+    await eventually_async(lambda: owner.fetchval("SELECT count(*) = 1 FROM memories"))
+    question = "Where does Mira keep her bees?"
+    for number, (scopes, entries) in enumerate(
+        [(["chat", "host"], 0), (["chat", "host", "memory:read"], 1), (["admin"], 2)]
+    ):
+        host = token(sub="game", scopes=scopes)
+        answer = await door.turn(question, f"q{number}", bearer=host, user="ana")
+        assert len(answer.json()["memories"]) == min(entries, 1)
+        assert await owner.fetchval("SELECT count(*) FROM audit") == entries
+    async with door.stream(question, "q3", bearer=host, user="ana") as events:
+        async for _ in events:
+            pass
+    assert (await door.turn(question, "q4", bearer=player)).json()["memories"]
+    trail = await owner.fetch("SELECT actor, action, subject FROM audit")
+    assert [tuple(entry) for entry in trail] == [("game", "read", "memories")] * 3
 
 
 async def test_what_is_wrong_is_refused_by_name(start: StartServer, model: ScriptedModel) -> None:

@@ -34,9 +34,9 @@ class ChatCompletionRequest(msgspec.Struct, frozen=True):
     """A request for the next reply; fields that are not described are ignored.
 
     `model` is the companion's slug. `messages` is the whole conversation; the last one is the
-    user's, and new. `user` names the user where the server runs open, or the token's scope is
-    `host` or `admin`. `temperature` and `max_tokens`, or `max_completion_tokens`, apply within what
-    the user may set.
+    user's, or a reply that is to be continued. `user` names the user where the server runs open, or
+    the token's scope is `host` or `admin`. `temperature` and `max_tokens`, or
+    `max_completion_tokens`, apply within what the user may set; a limit below 1 is none.
     """
 
     model: str
@@ -45,9 +45,9 @@ class ChatCompletionRequest(msgspec.Struct, frozen=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: float | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    n: int | None = None
+    max_tokens: float | None = None
+    max_completion_tokens: float | None = None
+    n: float | None = None
 
 
 class ReplyMessage(msgspec.Struct, frozen=True):

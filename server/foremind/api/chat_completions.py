@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from typing import Protocol
-from urllib.parse import unquote
 
 import msgspec
 from starlette.requests import Request
@@ -25,16 +24,16 @@ from foremind.api.chat_completion_shapes import (
     TokenUsage,
 )
 from foremind.api.client_presence import while_connected
-from foremind.api.dependencies import read_json
+from foremind.api.dependencies import header_text, read_json
+from foremind.api.front_end_requests import Said, a_task, read_messages
 from foremind.api.request_authentication import RequestAuthenticator
 from foremind.api.responses import error_body, json_response
 from foremind.api.turn_streams import StreamedTurn, begin_turn, end_of
 from foremind.auth.principal import Principal
 from foremind.domain.clock import Clock
-from foremind.domain.errors import ForemindError, InvalidMessage
+from foremind.domain.errors import ForemindError, InvalidMessage, NotFound
 from foremind.domain.turn import Speaker
 from foremind.domain.turn_request import (
-    EarlierTurn,
     TranscriptRequest,
     TurnBegun,
     TurnDone,
@@ -47,13 +46,16 @@ _MAX_BODY_BYTES = 2_000_000  # of a whole transcript
 #: The user where the server runs open and a client names nobody.
 DEFAULT_USER = "player"
 _SPEAKERS: dict[str, Speaker] = {"user": "user", "assistant": "companion"}
-#: How Open WebUI begins what it asks of a model besides: for titles, tags, follow-ups.
-_TASK = "### Task:"
+_PICTURE, _ATTACHMENT = "[picture]", "[attachment]"
+#: What names the conversation, the first that is there.
+_CHAT_HEADERS = ("x-foremind-chat-id", "x-openwebui-chat-id")
+_MAX_TOKENS = 1e9
 #: The fields of a turn that an error may name, as they are called here.
 _FIELDS = {
     "companion": "model", "text": "messages", "id": "messages", "message_id": "messages",
 }  # fmt: skip
-_IGNORED_ROLES = frozenset({"system", "developer", "tool", "function"})
+_TOOL_ROLES = frozenset({"tool", "function"})
+_IGNORED_ROLES = _TOOL_ROLES | {"system", "developer"}
 
 
 class TranscriptAnswers(Protocol):
@@ -128,16 +130,14 @@ class _ChatCompletionEndpoints:
 
     async def models(self, request: Request) -> Response:
         principal = await self._services.authenticator.authenticate_unless_open(request)
-        companions = await self._services.companions.list()
-        return json_response(
-            ModelList(
-                [
-                    ModelView(companion.slug, companion.name)
-                    for companion in companions
-                    if principal is None or principal.may_open(companion.slug)
-                ]
-            )
-        )
+        return json_response(ModelList(await self._models(principal)))
+
+    async def model(self, request: Request) -> Response:
+        principal = await self._services.authenticator.authenticate_unless_open(request)
+        for model in await self._models(principal):
+            if model.id == request.path_params["slug"]:
+                return json_response(model)
+        raise NotFound("model: expected one of /v1/models", param="model")
 
     async def complete(self, request: Request) -> Response:
         authenticator = self._services.authenticator
@@ -145,7 +145,7 @@ class _ChatCompletionEndpoints:
         body = await read_json(request, ChatCompletionRequest, _MAX_BODY_BYTES)
         principal = authenticator.player(caller, *_named_user(request, body, open_=caller is None))
         request.state.connection.mark_identified()
-        asked = _transcript_request(body)
+        asked = _transcript_request(request, body)
         async with AsyncExitStack() as stack:
             turn = self._services.transcripts.turn(principal, asked)
             reply = await while_connected(request.receive, self._begin(stack, turn, body.model))
@@ -169,6 +169,13 @@ class _ChatCompletionEndpoints:
                 ),
                 headers=headers,
             )
+
+    async def _models(self, principal: Principal | None) -> list[ModelView]:
+        return [
+            ModelView(companion.slug, companion.name)
+            for companion in await self._services.companions.list()
+            if principal is None or principal.may_open(companion.slug)
+        ]
 
     async def _begin(
         self,
@@ -195,44 +202,50 @@ def _data(content: bytes) -> bytes:
 def _named_user(
     request: Request, body: ChatCompletionRequest, *, open_: bool
 ) -> tuple[str | None, str | None]:
-    """Return the id and the name of the user that a request names, each None if it does not."""
+    """Return the id and the name of the user that a request names, each None if it does not.
+
+    Raises:
+        InvalidMessage: a header is no text.
+    """
     user_id = (
         body.user
         or request.query_params.get("user")
-        or request.headers.get("x-openwebui-user-id")
+        or header_text(request, "x-openwebui-user-id")
         or (DEFAULT_USER if open_ else None)
     )
-    name = request.headers.get("x-openwebui-user-name")
-    return user_id, None if name is None else unquote(name)
+    return user_id, header_text(request, "x-openwebui-user-name") or None
 
 
-def _transcript_request(body: ChatCompletionRequest) -> TranscriptRequest:
+def _transcript_request(request: Request, body: ChatCompletionRequest) -> TranscriptRequest:
     """Return the conversation that a request contains.
 
     Raises:
-        InvalidMessage: a message is not of a known role, or the last one not the user's.
+        InvalidMessage: a message is not of a known role, the last one not the user's, or the
+            request is a task of the front end.
     """
     if body.n not in (None, 1):
         raise InvalidMessage("n: expected 1: there is one reply", param="n")
-    transcript: list[EarlierTurn] = []
+    if header_text(request, "x-foremind-task"):
+        raise a_task()
+    said: list[Said] = []
     for number, message in enumerate(body.messages):
         speaker = _SPEAKERS.get(message.role)
         if speaker is None and message.role not in _IGNORED_ROLES:
             param = f"messages[{number}].role"
             raise InvalidMessage(f"{param}: expected system, user or assistant", param=param)
-        text = _text_of(message)
-        if speaker is not None and (text or speaker == "user"):
-            transcript.append(EarlierTurn(speaker, text))
-    if not transcript or transcript[-1].speaker != "user":
-        raise InvalidMessage(
-            "messages: expected a message of the user at the end", param="messages"
-        )
-    if transcript[-1].text.startswith(_TASK):
-        raise InvalidMessage(
-            "messages: expected what the user says, not a task of the front end", param="messages"
-        )
-    max_tokens = body.max_completion_tokens or body.max_tokens
-    return TranscriptRequest(body.model, transcript, body.temperature, max_tokens)
+        if message.role not in _TOOL_ROLES:
+            said.append(Said(speaker, _text_of(message)))
+    asked = read_messages(said)
+    limits = [limit for limit in (body.max_completion_tokens, body.max_tokens) if limit is not None]
+    chat = next(filter(None, (header_text(request, name) for name in _CHAT_HEADERS)), None)
+    return TranscriptRequest(
+        body.model,
+        asked.transcript,
+        chat,
+        asked.attached,
+        body.temperature,
+        next((int(min(limit, _MAX_TOKENS)) for limit in limits if limit >= 1), None),
+    )
 
 
 def _in_words_of_this_api(error: ForemindError) -> ForemindError:
@@ -245,9 +258,14 @@ def _in_words_of_this_api(error: ForemindError) -> ForemindError:
 
 
 def _text_of(message: ChatMessage) -> str:
+    """Return the text of a message; a note of what it has, if that is no text."""
     if isinstance(message.content, str):
         return message.content
-    return "\n".join(part.text for part in message.content or () if part.text is not None)
+    parts = message.content or ()
+    text = "\n".join(part.text for part in parts if part.text is not None)
+    if text.strip() or not parts or message.role != "user":
+        return text
+    return _PICTURE if any("image" in part.type for part in parts) else _ATTACHMENT
 
 
 def _headers(principal: Principal, begun: TurnBegun) -> dict[str, str]:
@@ -265,6 +283,11 @@ def chat_completion_routes(services: ChatCompletionServices) -> list[BaseRoute]:
     """Return the routes that clients of OpenAI's API know."""
     endpoints = _ChatCompletionEndpoints(services)
     return [
-        Route("/v1/models", endpoints.models),
-        Route("/v1/chat/completions", endpoints.complete, methods=["POST"]),
+        route
+        for slash in ("", "/")  # clients join addresses in either way
+        for route in (
+            Route(f"/v1/models{slash}", endpoints.models),
+            Route(f"/v1/models/{{slug}}{slash}", endpoints.model),
+            Route(f"/v1/chat/completions{slash}", endpoints.complete, methods=["POST"]),
+        )
     ]

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from foremind.api.dependencies import read_json
+from foremind.api.dependencies import decoded, read_json
 from foremind.api.operations import OPERATIONS, Operation
 from foremind.api.responses import with_error_responses
 from foremind.domain.errors import InvalidMessage, UnsupportedMediaType
@@ -30,9 +30,10 @@ def enforce_contract(route: Route) -> Route:
         KeyError: the contract does not describe the route.
     """
     (method,) = (route.methods or set()) - {"HEAD"}
-    operation = _OPERATIONS[method, route.path_format]
+    operation = _OPERATIONS[method, route.path_format.rstrip("/") or "/"]
 
     async def endpoint(request: Request) -> Response:
+        _check_encoding(request)
         check_storable({**request.path_params, **request.query_params})
         _check_query(operation, request)
         await _check_body(operation, request)
@@ -42,6 +43,14 @@ def enforce_contract(route: Route) -> Route:
     enforced = Route(route.path, with_error_responses(endpoint), methods=[method])
     enforced.path = operation.path  # already compiled; the contract has no converters ("{id:path}")
     return enforced
+
+
+def _check_encoding(request: Request) -> None:
+    """Check that the path and the query are UTF-8; Starlette replaces what is not."""
+    decoded(request.scope.get("raw_path") or b"", "path")
+    for part in request.scope["query_string"].split(b"&"):
+        name, _, value = part.partition(b"=")
+        decoded(value, decoded(name, "query"))
 
 
 def _check_query(operation: Operation, request: Request) -> None:

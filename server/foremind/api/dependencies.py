@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
+from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
 
@@ -147,6 +148,34 @@ async def audit_foreign_access(
         await services.stores.records.add_audit_entry(
             relationship_id, principal.user_id, action, resource, now
         )
+
+
+def header_text(request: Request, name: str) -> str | None:
+    """Return a header, percent-encoded UTF-8 as front ends send names; None without it.
+
+    Raises:
+        InvalidMessage: it came twice, or is not text that can be stored.
+    """
+    values = request.headers.getlist(name)
+    if not values:
+        return None
+    if len(values) > 1:
+        raise InvalidMessage(f"{name}: expected a single header", param=name)
+    text = decoded(values[0].encode("latin-1"), name)
+    check_storable(text, name)
+    return text
+
+
+def decoded(raw: bytes, name: str) -> str:
+    """Return percent-encoded text.
+
+    Raises:
+        InvalidMessage: it is not UTF-8: what replaces the bytes would stand for many texts.
+    """
+    try:
+        return unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        raise InvalidMessage(f"{name}: expected text in UTF-8", param=name) from None
 
 
 def parse_number(text: str, name: str, minimum: int, maximum: int) -> int:

@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foremind.api.admin_routes import CompanionBody, CompanionDetail, Revocation, Revoked
-from foremind.api.chat_completion_shapes import ChatCompletion, ChatCompletionRequest, ModelList
+from foremind.api.chat_completion_shapes import (
+    ChatCompletion,
+    ChatCompletionRequest,
+    ModelList,
+    ModelView,
+)
 from foremind.api.mcp_routes import JsonRpcAnswer, JsonRpcMessage
 from foremind.api.memory_routes import Correction
 from foremind.api.record_routes import RecordBody, RecordPatch, RevisionBody
@@ -190,6 +195,14 @@ _CHAT_OPERATIONS = (
         "As OpenAI's `GET /v1/models`: the companions that the token allows, or all of them in "
         "open mode.",
         ModelList,
+        scope="",
+    ),
+    Operation(
+        "GET",
+        "/v1/models/{slug}",
+        "Get a companion as a model",
+        "As OpenAI's `GET /v1/models/{model}`: the companion with this slug.",
+        ModelView,
         scope="",
     ),
     Operation(

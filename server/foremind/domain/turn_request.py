@@ -38,6 +38,8 @@ class TurnRequest:
         replaces: the id of the last message, in whose place it stands from then on.
         regenerates: the id of the last message, to which another reply is made; then there is no
             text, and the id is that of the request.
+        begun: how the reply begins; only what follows is made, and sent.
+        attached: passages that belong to the message; the prompt has them, and they are not stored.
     """
 
     companion: str
@@ -51,6 +53,8 @@ class TurnRequest:
     earlier: Sequence[EarlierTurn] = ()
     replaces: str | None = None
     regenerates: str | None = None
+    begun: str = ""
+    attached: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +82,17 @@ class TranscriptRequest:
     """A whole conversation as a client has it; its last message is to be answered.
 
     Attributes:
-        transcript: oldest first; it ends with a message of the user.
+        transcript: oldest first; it ends with a message of the user, or with the beginning of the
+            reply to that.
+        chat: what the client calls this conversation; None if it does not say.
+        attached: passages that belong to the last message, and are not stored.
         temperature, max_tokens: for this reply, within what the user may set.
     """
 
     companion: str
     transcript: Sequence[EarlierTurn]
+    chat: str | None = None
+    attached: str = ""
     temperature: float | None = None
     max_tokens: int | None = None
 

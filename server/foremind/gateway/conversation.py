@@ -59,6 +59,10 @@ class LiveConversation:
         self.state = state
         #: The number of the companion's greeting that the client chose.
         self.greeting = 0
+        #: How replies begin; what follows is made and sent, and stored with it.
+        self.begun = ""
+        #: Passages that belong to the message; they are not stored.
+        self.attached = ""
         #: Number of erasures that this session knows of.
         self.erasures = participants.opened.erasures
         self._store = store

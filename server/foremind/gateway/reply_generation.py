@@ -36,6 +36,9 @@ from foremind.typeahead.prefetcher import ContextAtEnter
 from foremind.typeahead.prompt_builder import ConversationSnapshot, build_prompt
 
 _ANY_TEXT = "."
+_ATTACHED_CHARS_PER_TOKEN = 1  # of the model's context, of which they take about a quarter
+#: The message to a model whose reply is begun already.
+_CONTINUE = "[Continue your last message exactly where it stops. Repeat nothing of it.]"
 
 _log = structlog.get_logger("foremind.gateway")
 
@@ -240,9 +243,16 @@ class ReplyGeneration:
         """Assemble the prompt for a text, leaving out a stored message with its id."""
         conversation = self._conversation
         participants = conversation.participants
+        history = conversation.history.without(message_id)
+        if conversation.attached:
+            chars = policy.context_tokens * _ATTACHED_CHARS_PER_TOKEN
+            history = [*history, PastTurn("user", conversation.attached[:chars])]
+        if conversation.begun:
+            begun = PastTurn("companion", conversation.begun)
+            history, text = [*history, PastTurn("user", text), begun], _CONTINUE
         snapshot = ConversationSnapshot(
             participants.user_name,
-            conversation.history.without(message_id),
+            history,
             self._services.runtime.clock.now().astimezone(participants.time_zone),
             conversation.state.value,
             str(conversation.opened.session_id),

@@ -210,6 +210,11 @@ class Session:
         """Let the conversation begin with another of the companion's greetings."""
         self._conversation.greeting = number
 
+    def add_to_turn(self, begun: str, attached: str) -> None:
+        """Let replies begin with a text that the client has, and be made of passages, too."""
+        self._conversation.begun = begun
+        self._conversation.attached = attached
+
     def send_updated(self, event_id: str | None) -> None:
         """Confirm a `session.update`."""
         self._stream.emit(session_updated(self.principal, self._state.value, event_id))

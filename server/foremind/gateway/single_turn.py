@@ -18,6 +18,7 @@ from foremind.domain.turn_request import (
     ChosenReply,
     EarlierTurn,
     SessionChoice,
+    TurnBegun,
     TurnEvent,
     TurnRequest,
 )
@@ -71,7 +72,11 @@ class SingleTurns:
             Conflict: the id belongs to another message.
             Draining, Interrupted, Overloaded, RateLimited, StorageUnavailable: it may retry.
         """
-        self.admit(principal, request.companion, None if request.regenerates else request.text)
+        chars = 0
+        if not request.regenerates:
+            self.check_text(request.text)
+            chars = len(request.text)
+        self.admit(principal, request.companion, chars)
         async with self.make(principal, request) as events:
             yield events
 
@@ -96,30 +101,37 @@ class SingleTurns:
         finally:
             self._registry.end(session)
 
-    def admit(self, principal: Principal, companion: str, text: str | None = None) -> None:
+    def admit(self, principal: Principal, companion: str, chars: int = 0) -> None:
         """Check that a message may be sent now, and charge it to its user.
 
         Args:
-            text: None for a request without one.
+            chars: of its text, 0 for a request without one.
 
         Raises:
-            InvalidMessage, NotAllowed, Draining, RateLimited: it may not.
+            NotAllowed, Draining, RateLimited: it may not.
         """
         require_scope(principal, "chat")
         if not principal.may_open(companion):
             raise NotAllowed(
                 "companion: the token does not allow this companion", param="companion"
             )
+        if self._registry.is_draining():
+            raise Draining("The server is draining; send it again.")
+        self._charge(principal.effective_user_id, chars)
+
+    def check_text(self, text: str) -> None:
+        """Check the length of a message.
+
+        Raises:
+            InvalidMessage: it is blank, or too long.
+        """
         max_chars = self._services.runtime.settings.max_text_chars
-        if text is not None and not text.strip():
+        if not text.strip():
             raise InvalidMessage("text: expected text that is not blank", param="text")
-        if text is not None and len(text) > max_chars:
+        if len(text) > max_chars:
             raise InvalidMessage(
                 f"text: expected at most {max_chars} characters, got {len(text)}", param="text"
             )
-        if self._registry.is_draining():
-            raise Draining("The server is draining; send it again.")
-        self._charge(principal.effective_user_id, len(text or ""))
 
     @asynccontextmanager
     async def make(
@@ -137,14 +149,32 @@ class SingleTurns:
             request.earlier,
             request.language,
         )
+        session.add_to_turn(request.begun, request.attached)
         answer = TurnOutcome(self._services, session, regenerates=request.regenerates is not None)
         try:
             session.on_reply = answer.on_reply
             session.connect(answer, [])
             session.handle(_message_of(request), arrived)
-            yield answer.events()
+            yield self._noted(principal, session, answer.events())
         finally:
             self._registry.end(session)
+
+    async def _noted(
+        self, principal: Principal, session: Session, events: AsyncIterator[TurnEvent]
+    ) -> AsyncIterator[TurnEvent]:
+        """Yield events; the audit trail says first to whom but the user memories are shown."""
+        foreign = principal.effective_user_id != principal.user_id
+        async for event in events:
+            shown = isinstance(event, TurnBegun) and bool(event.memories)
+            if foreign and shown and principal.allows("memory:read"):
+                await self._services.stores.records.add_audit_entry(
+                    session.relationship_id,
+                    principal.user_id,
+                    "read",
+                    "memories",
+                    self._services.runtime.clock.now(),
+                )
+            yield event
 
     def _charge(self, user_id: str, chars: int) -> None:
         """Charge a message to the rate that its user has over all connections.

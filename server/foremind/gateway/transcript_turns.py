@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from hashlib import blake2b
 from itertools import groupby
 from uuid import uuid4
 
@@ -16,10 +17,11 @@ from foremind.domain.policy import Policy, policy_for
 from foremind.domain.relationship import Relationship, relationship_id_of
 from foremind.domain.settings.setting_levels import effective_settings
 from foremind.domain.turn import SessionTurn
-from foremind.domain.turn_request import EarlierTurn, TranscriptRequest, TurnEvent, TurnRequest
+from foremind.domain.turn_request import TranscriptRequest, TurnEvent, TurnRequest
 from foremind.gateway.handshake import find_open_companion
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.single_turn import SingleTurns
+from foremind.gateway.speaker_labels import without_labels
 from foremind.gateway.transcript import (
     Append,
     Decision,
@@ -27,7 +29,10 @@ from foremind.gateway.transcript import (
     Regenerate,
     Replace,
     StoredMessage,
+    Transcript,
     decide,
+    erases,
+    read_transcript,
 )
 from foremind.llm.prompt.assembly import MAX_TURNS
 from foremind.memory.erase import Eraser
@@ -37,22 +42,28 @@ from foremind.runtime.offload import run_or_offload
 
 _COMPARED_TURNS = 200  # the newest of a relationship, of all its sessions
 _ID_PREFIX = "chat"
+_NAME_BYTES = 8
+_UNNAMED = "0"
 _MAX_TEMPERATURE = 2.0  # of the setting
 
 
 @dataclass(frozen=True, slots=True)
 class _Session:
-    """A stored session: its newest turns, those that were erased left out, and its newest id."""
+    """A stored session: its newest turns, those that were erased left out, and its newest id.
+
+    `name` is what the client called its conversation.
+    """
 
     last: SessionTurn
     messages: Sequence[StoredMessage]
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """What a transcript means, and for which session."""
+    """What a transcript means, and for which session; by default it begins one."""
 
-    decision: Decision
+    decision: Decision = field(default_factory=NewConversation)
     session: _Session | None = None
 
 
@@ -83,25 +94,52 @@ class TranscriptTurns:
     ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
         """Answer the last message of a transcript, and yield what comes of it.
 
-        Whatever is stored and no longer stands in the transcript is withdrawn first.
+        Whatever is stored and no longer stands in the transcript is withdrawn first, if it is
+        certain to be the same conversation.
 
         Raises:
+            InvalidMessage: the player says nothing in it.
             ForemindError: as `SingleTurns.turn`.
         """
-        transcript = request.transcript[-MAX_TURNS:]
-        self._turns.admit(principal, request.companion, transcript[-1].text)
+        self._turns.admit(principal, request.companion, len(request.transcript[-1].text))
         found = await self._find(principal, request.companion)
-        match = _Match(NewConversation())
+        transcript = await self._read(principal, request, found)
+        self._turns.check_text(transcript.text(0))
+        name = _name_of(request.chat)
+        match = _Match()
         if found.relationship is not None:
-            match = await self._match(found.relationship.id, transcript)
+            match = await self._match(found.relationship.id, transcript, name)
             if self._goes_on(found, match):
                 await self._show_reply(principal, found, match, transcript)
             else:
                 await self._withdraw(principal, found, match)
-                match = _Match(NewConversation())
-        turn = _turn_request(request, transcript, found.policy, match)
+                match = _Match()
+        turn = _turn_request(request, transcript, name, found.policy, match)
         async with self._turns.make(principal, turn) as events:
             yield events
+
+    async def _read(
+        self, principal: Principal, request: TranscriptRequest, found: _Circumstances
+    ) -> Transcript:
+        """Return the conversation, without what a front end adds to the words of its speakers.
+
+        Raises:
+            InvalidMessage: the player says nothing in it, or cannot be told from the front end.
+        """
+        messages = request.transcript[-MAX_TURNS:]
+        users = {principal.name, principal.effective_user_id}
+        if found.relationship is not None:
+            users.add(found.relationship.user_name)
+        companions = {found.companion.name, found.companion.slug}
+        chars = sum(len(said.text) for said in messages)
+
+        def read() -> Transcript | None:
+            return read_transcript(without_labels(messages, companions, users))
+
+        transcript = await run_or_offload(chars, read)
+        if transcript is None:
+            raise InvalidMessage("text: expected text that is not blank", param="text")
+        return transcript
 
     async def _find(self, principal: Principal, slug: str) -> _Circumstances:
         stores, server = self._services.stores, self._services.runtime.settings
@@ -118,13 +156,11 @@ class TranscriptTurns:
         settings = effective_settings(companion.settings, own, server)
         return _Circumstances(companion, policy_for(settings, server), relationship)
 
-    async def _match(self, relationship_id: int, transcript: Sequence[EarlierTurn]) -> _Match:
+    async def _match(self, relationship_id: int, transcript: Transcript, name: str) -> _Match:
         """Find the session that a transcript continues, the newest first."""
         turns = await self._services.stores.turns.newest_turns(relationship_id, _COMPARED_TURNS)
-        chars = sum(len(turn.content) for turn in turns) + sum(
-            len(said.text) for said in transcript
-        )
-        return await run_or_offload(chars, partial(_best_match, turns, transcript))
+        chars = sum(len(turn.content) for turn in turns)
+        return await run_or_offload(chars, partial(_best_match, turns, transcript, name))
 
     def _goes_on(self, found: _Circumstances, match: _Match) -> bool:
         """Return whether the session that was found is not over yet."""
@@ -155,7 +191,7 @@ class TranscriptTurns:
         principal: Principal,
         found: _Circumstances,
         match: _Match,
-        transcript: Sequence[EarlierTurn],
+        transcript: Transcript,
     ) -> None:
         """Let the reply stand that the player chose or wrote, if another one is stored.
 
@@ -167,7 +203,7 @@ class TranscriptTurns:
             return
         if decision.former_reply is None or decision.message_id is None:
             return
-        shown, max_chars = transcript[-2].text, self._services.runtime.settings.max_text_chars
+        shown, max_chars = transcript.prior[-1].text, self._services.runtime.settings.max_text_chars
         if len(shown) > max_chars:
             raise InvalidMessage(
                 f"text: expected a reply of at most {max_chars} characters", param="text"
@@ -192,29 +228,52 @@ class TranscriptTurns:
         self._services.after_reply.background_worker.wake(opened.relationship_id)
 
 
-def _best_match(turns: Sequence[SessionTurn], transcript: Sequence[EarlierTurn]) -> _Match:
-    """Return the first session, the latest first, that a transcript continues. Pure."""
+def _best_match(turns: Sequence[SessionTurn], transcript: Transcript, name: str) -> _Match:
+    """Return the session, the latest first, that a transcript continues. Pure.
+
+    Without a name, something is erased only where a single session fits.
+    """
     by_session = sorted(turns, key=lambda turn: (turn.active_at, turn.session_id, turn.id))
-    sessions = [list(group) for _, group in groupby(by_session, key=lambda turn: turn.session_id)]
-    for group in reversed(sessions):
-        session = _Session(group[-1], [_stored(turn) for turn in group if not turn.removed])
-        decision = decide(session.messages, transcript)
-        if not isinstance(decision, NewConversation):
-            return _Match(decision, session)
-    return _Match(NewConversation())
+    groups = [list(group) for _, group in groupby(by_session, key=lambda turn: turn.session_id)]
+    sessions = [_session(group) for group in reversed(groups)]
+    matches = [
+        _Match(decide(session.messages, transcript, named=name != _UNNAMED), session)
+        for session in sessions
+        if session.name == name
+    ]
+    fitting = [match for match in matches if not isinstance(match.decision, NewConversation)]
+    harmless = [match for match in fitting if not erases(match.decision)]
+    if name == _UNNAMED and len(fitting) > 1:
+        fitting = harmless
+    return fitting[0] if fitting else _Match()
+
+
+def _session(turns: Sequence[SessionTurn]) -> _Session:
+    names = [_id_parts(turn.message_id)[1] for turn in turns]
+    stored = [_stored(turn) for turn in turns if not turn.removed]
+    return _Session(turns[-1], stored, next((name for name in names if name != _UNNAMED), _UNNAMED))
 
 
 def _stored(turn: SessionTurn) -> StoredMessage:
-    prefix, _, rest = (turn.message_id or "").partition("-")
-    earlier = rest.partition("-")[0] if prefix == _ID_PREFIX else "0"
     return StoredMessage(
         turn.id,
         turn.speaker,
         turn.content,
         turn.message_id,
         turn.status == "completed",
-        int(earlier) if earlier.isdecimal() else 0,
+        _id_parts(turn.message_id)[0],
     )
+
+
+def _name_of(chat: str | None) -> str:
+    """Return what a conversation is called in the ids of its messages."""
+    return _UNNAMED if chat is None else blake2b(chat.encode(), digest_size=_NAME_BYTES).hexdigest()
+
+
+def _id_parts(message_id: str | None) -> tuple[str | None, str]:
+    """Return the mark of what was before a message's session, and the name of its conversation."""
+    prefix, *parts = (message_id or "").split("-", 3)
+    return (parts[0], parts[1]) if prefix == _ID_PREFIX and len(parts) > 1 else (None, _UNNAMED)
 
 
 def _withdrawn(match: _Match) -> tuple[int, ...]:
@@ -229,38 +288,51 @@ def _withdrawn(match: _Match) -> tuple[int, ...]:
 
 
 def _turn_request(
-    request: TranscriptRequest, transcript: Sequence[EarlierTurn], policy: Policy, match: _Match
+    request: TranscriptRequest, transcript: Transcript, name: str, policy: Policy, match: _Match
 ) -> TurnRequest:
     """Return what to send: in the session that was found, or at the beginning of a new one. Pure.
 
-    The id says where in which session the message stands, so that of two equal requests at once
-    one is answered, and how much of the transcript was before what its session has.
+    The id says of which conversation the message is, what was before its session, and where in that
+    it stands, so that of two equal requests at once one is answered.
     """
-    *prior, last = transcript
-    settings = _settings(request, policy)
+    settings, begun = _settings(request, policy), transcript.begun
     session, decision = match.session, match.decision
     if session is None or isinstance(decision, NewConversation):
-        message_id = f"{_ID_PREFIX}-{len(prior)}-{uuid4()}"
+        prefix = f"{_ID_PREFIX}-{transcript.mark(len(transcript.prior))}-{name}"
         return TurnRequest(
-            request.companion, message_id, last.text, settings, session="new", earlier=prior
+            request.companion,
+            f"{prefix}-{uuid4()}",
+            transcript.text(0),
+            settings,
+            session="new",
+            earlier=transcript.prior,
+            begun=begun,
+            attached=request.attached,
         )
-    message_id = f"{_ID_PREFIX}-{decision.earlier}-{session.last.session_id}-{session.last.id}"
-    text, replaces, regenerates = last.text, None, None
-    if isinstance(decision, Regenerate) and decision.reply is None:  # its reply never came
-        message_id, text = decision.message.message_id or message_id, decision.message.text
-    elif isinstance(decision, Regenerate):
-        regenerates = decision.message.message_id
-    elif isinstance(decision, Replace):
-        replaces = decision.message.message_id
+    prefix = f"{_ID_PREFIX}-{transcript.mark(decision.earlier)}-{name}"
+    message_id = f"{prefix}-{session.last.session_id}-{session.last.id}"
+    replaces = regenerates = None
+    if isinstance(decision, Regenerate):
+        text = decision.message.text
+        if decision.reply is None:  # its reply never came
+            message_id = decision.message.message_id or message_id
+        else:
+            regenerates = decision.message.message_id
+    else:
+        text = transcript.text(decision.known)
+        if isinstance(decision, Replace):
+            replaces = decision.message.message_id
     return TurnRequest(
         request.companion,
         message_id,
         text,
         settings,
         session=session.last.session_id,
-        earlier=prior[: decision.earlier],
+        earlier=transcript.prior[: decision.earlier],
         replaces=replaces,
         regenerates=regenerates,
+        begun=begun,
+        attached=request.attached,
     )
 
 

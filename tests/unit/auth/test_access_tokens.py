@@ -72,6 +72,16 @@ def test_an_invalid_token_is_refused(invalid: str | None) -> None:
     assert caught.value.param == "token"
 
 
+@pytest.mark.parametrize("claim", ["sub", "name", "jti"])
+def test_claims_that_are_not_utf8_are_refused(claim: str) -> None:
+    """What their bytes are replaced with would stand for many users."""
+    claims = {"sub": "ana", "exp": int(time.time()) + 100} | {claim: "Jos?"}
+    for byte in (b"\xe9", b"\xe8"):
+        payload = json.dumps(claims).encode().replace(b"?", byte)
+        with pytest.raises(NotAuthenticated):
+            read_token(jwt.api_jws.encode(payload, SECRET, "HS256"), KEYS, None, time.time())
+
+
 def test_a_token_is_valid_until_it_expires() -> None:
     """At the given time, not the system's."""
     signed = token(exp=1000)

@@ -1,5 +1,7 @@
 """Sending a reply, and storing what was sent of it."""
 
+from dataclasses import replace
+
 import structlog
 
 from foremind.domain.errors import ForemindError, StorageUnavailable
@@ -46,7 +48,8 @@ class ReplyDelivery:
         result = await self._replies.send(turn, superseded=self._queue.newer_waiting)
         turn_id: int | None = None
         if turn.erasures == conversation.erasures and result.text:
-            turn_id = await self._store(turn, result)
+            whole = replace(result, text=conversation.begun + result.text)
+            turn_id = await self._store(turn, whole)
         if turn.erasures != conversation.erasures:  # the text may repeat what was erased
             result = ReplyResult("cancelled", "", result.first_token_at, None)
         self._replies.finish(turn, result)
