@@ -80,7 +80,8 @@ RUN = {
     ("docs/access.md", "now = int("): "test_a_token_made_as_shown_opens_a_session",
     ("docs/access.md", "foremind keys new"): "test_keys_are_made_as_shown",
     ("docs/benchmarks.md", "foremind eval"): "test_every_benchmark_can_be_run",
-    ("docs/doors.md", "docker run"): "test_open_webui_is_set_up_as_shown",
+    ("docs/doors.md", "docker run"): "test_open_webui_and_librechat_are_set_up_as_shown",
+    ("docs/doors.md", "endpoints:"): "test_open_webui_and_librechat_are_set_up_as_shown",
     ("docs/doors.md", "import OpenAI"): "test_the_clients_of_openai_talk",
     ("docs/doors.md", "import sys"): "test_the_clients_of_openai_talk",
     ("docs/hosting.md", "# Ollama"): "test_each_model_server_answers",
@@ -554,34 +555,46 @@ def _page(file: str) -> str:
     return " ".join((ROOT / file).read_text("utf-8").split())
 
 
-async def test_open_webui_is_set_up_as_shown(start: StartServer) -> None:
-    """What it is told lets it list companions and speak for its users, as it does in headers."""
+async def test_open_webui_and_librechat_are_set_up_as_shown(start: StartServer) -> None:
+    """What they are told lets them list companions and speak for their users, as in headers."""
     server = await start(auth_secret=SECRET)
     (command,) = commands(block("docs/doors.md", "docker run").text)
     told = dict(re.findall(r"-e (\w+)=(\S+)", command))
     assert told["ENABLE_FORWARD_USER_INFO_HEADERS"] == "true"
-    url = told["OPENAI_API_BASE_URL"]
-    assert url == "http://foremind.example:8770/v1"
-    assert told["OPENAI_API_KEY"] == "TOKEN"
-    async with httpx2.AsyncClient(
-        base_url=f"http://127.0.0.1:{server.port}/v1",
-        headers={
-            "authorization": f"Bearer {token(sub='webui', scopes=['chat', 'host'])}",
-            "host": "foremind.example:8770",
-            "x-openwebui-user-id": "6a1f",
-            "x-openwebui-user-name": "Ana",
-        },
-        timeout=PATIENCE,
-    ) as http:
-        listed = (await http.get("/models")).json()
-        asked = {
-            "model": listed["data"][0]["id"],
-            "messages": [{"role": "user", "content": "Good morning"}],
-        }
-        answer = await http.post("/chat/completions", json=asked)
-    assert answer.status_code == 200, answer.text
-    users = await owner_of(server.app.core).fetch("SELECT external_id, name FROM users")
-    assert [tuple(row) for row in users] == [("6a1f", "Ana")]
+    shown = yaml.safe_load(block("docs/doors.md", "endpoints:").text)
+    (endpoint,) = shown["endpoints"]["custom"]
+    user = {"{{LIBRECHAT_USER_ID}}": "6b20", "{{LIBRECHAT_BODY_CONVERSATIONID}}": "c1"}
+    for url, key, headers in (
+        (
+            told["OPENAI_API_BASE_URL"],
+            told["OPENAI_API_KEY"],
+            {"x-openwebui-user-id": "6a1f", "x-openwebui-user-name": "Ana"},
+        ),
+        (
+            endpoint["baseURL"],
+            endpoint["apiKey"],
+            {name: user[value] for name, value in endpoint["headers"].items()},
+        ),
+    ):
+        assert (url, key) == ("http://foremind.example:8770/v1", "TOKEN")
+        async with httpx2.AsyncClient(
+            base_url=f"http://127.0.0.1:{server.port}/v1",
+            headers=headers
+            | {
+                "authorization": f"Bearer {token(sub='webui', scopes=['chat', 'host'])}",
+                "host": "foremind.example:8770",
+            },
+            timeout=PATIENCE,
+        ) as http:
+            listed = (await http.get("/models")).json()
+            asked = {
+                "model": listed["data"][0]["id"],
+                "messages": [{"role": "user", "content": "Good morning"}],
+            }
+            answer = await http.post("/chat/completions", json=asked)
+        assert answer.status_code == 200, answer.text
+    users = await owner_of(server.app.core).fetch("SELECT external_id, name FROM users ORDER BY id")
+    assert [tuple(row) for row in users] == [("6a1f", "Ana"), ("6b20", "6b20")]
 
 
 async def test_a_token_made_as_shown_opens_a_session(start: StartServer) -> None:

@@ -24,6 +24,7 @@ NOT_OURS = {
     "history.md": "written by `foremind files write`",
     "deploy/.env": "written by deploy/compose/new-env.sh",
     "foremind.toml": "the operator's",
+    "librechat.yaml": "the operator's",
     "talk.py": "the reader's",
     "card.json": "in an archive",
     "tokenizer.json": "a model's",
