@@ -6,7 +6,7 @@ import re
 import pytest
 
 from foremind_client import Client
-from foremind_eval.doubles.model_server import Script, scripted_model
+from foremind_eval.doubles.model_server import Script, chunk_line, scripted_model
 from tests.conftest import StartServer, eventually, owner_of
 
 
@@ -200,6 +200,63 @@ async def test_reasoning_of_a_model_is_neither_sent_nor_stored(start: StartServe
         done = await client.expect("response.done")
         assert (delta["delta"], done["text"]) == ("Hello", "Hello Ana.")
         assert ("companion", "Hello Ana.") in await stored_turns(await server.connect())
+
+
+@pytest.mark.parametrize("tail", ["Hello Ana.", ""], ids=["in the same piece", "in a later piece"])
+async def test_thinking_without_an_opening_tag_is_no_part_of_the_first_reply(
+    start: StartServer, tail: str
+) -> None:
+    """It was streamed before that was known; what is done and stored begins after the mark."""
+    thinking = ["Ana greets me.", f"\n</think>\n\n{tail}", "" if tail else "Hello Ana."]
+    async with scripted_model(Script(reply=lambda _: thinking)) as model:
+        server = await start(llm_url=model.url)
+        client = await server.session()
+        for number in range(2):
+            await client.send("Hello", f"m{number}")
+            done = await client.expect("response.done")
+            assert (done["status"], done["text"]) == ("completed", "Hello Ana.")
+        stored = await stored_turns(await server.connect())
+        assert stored == [("user", "Hello"), ("companion", "Hello Ana.")] * 2
+
+
+async def test_what_cannot_be_stored_is_left_out_of_a_reply(start: StartServer) -> None:
+    """NUL, and half of a character whose other half never comes; two halves are a character."""
+    words = ["\0", "Hel\0lo", " \ud83d", "\ude00", "\udc00 there\ud83d", "."]
+    async with scripted_model(Script(reply=lambda _: words)) as model:
+        server = await start(llm_url=model.url)
+        client = await server.session()
+        await client.send("Hello")
+        done = await client.expect("response.done")
+        assert (done["status"], done["text"]) == ("completed", "Hello 😀 there.")
+        assert await stored_turns(await server.connect()) == [
+            ("user", "Hello"),
+            ("companion", "Hello 😀 there."),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        ("", "failed"),
+        ("data: [DONE]\n\n", "completed"),
+        (chunk_line("", "stop"), "completed"),
+        ("data: [DONE]", "completed"),
+    ],
+)
+async def test_a_stream_that_does_not_say_that_it_is_complete_is_not(
+    start: StartServer, end: str, status: str
+) -> None:
+    """By a finish reason or an end mark; the text that was sent stays."""
+    body = chunk_line("Take the left") + chunk_line(" road and never") + end
+    async with scripted_model(Script(body=body)) as model:
+        server = await start(llm_url=model.url)
+        client = await server.session()
+        await client.send("Which road?")
+        done = await client.expect("response.done")
+        assert (done["status"], done["text"]) == (status, "Take the left road and never")
+        assert (done.get("error") or {}).get("code") == (
+            "model_broken" if status == "failed" else None
+        )
 
 
 async def test_the_error_for_a_reply_of_reasoning_only_says_what_to_do(start: StartServer) -> None:

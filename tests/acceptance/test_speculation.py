@@ -206,6 +206,23 @@ async def test_a_speculative_reply_is_released_by_enter(start: StartServer) -> N
         assert len(model.script.player_requests) == 1
 
 
+async def test_a_speculative_reply_that_began_with_thinking_is_released(start: StartServer) -> None:
+    """Also if only its closing tag told that: the player waits for `response.done`."""
+    clock = ManualClock()
+    thinking = ["She asks me.", "\n</think>\n\nYes."]
+    async with scripted_model(Script(reply=lambda _: thinking)) as model:
+        server = await start(clock, llm_url=model.url, llm_ahead="reply", eager=False)
+        client = await server.session()
+        await type_and_pause(client, server, clock, "Do you like the sea?")
+        await eventually(lambda: model.script.finished == ["done"])
+        events = await send_and_wait(client, "Do you like the sea?")
+        assert events["message.accepted"]["ahead"] == "reply"
+        assert (events["response.done"]["status"], events["response.done"]["text"]) == (
+            "completed",
+            "Yes.",
+        )
+
+
 @pytest.mark.parametrize(("text", "complete"), [("Like it?", True), ("Like it", False)])
 async def test_a_complete_sentence_is_prefilled_before_the_pause(
     start: StartServer, text: str, complete: bool

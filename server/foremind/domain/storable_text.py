@@ -1,4 +1,4 @@
-"""Rejects values that PostgreSQL cannot store, by the name of their field. Pure."""
+"""What PostgreSQL cannot store: rejected by the name of its field, or left out. Pure."""
 
 import json
 import re
@@ -40,6 +40,16 @@ def check_storable(part: object, path: str = "") -> None:
     elif isinstance(part, list | tuple | frozenset):
         for position, item in enumerate(part):
             check_storable(item, f"{path}[{position}]")
+
+
+def storable(text: str) -> str:
+    """Return a text without what cannot be stored: NUL, and halves of characters.
+
+    Two halves that follow each other become the character.
+    """
+    if LONE_SURROGATE.search(text):
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "ignore")
+    return text.replace("\0", "")
 
 
 def _is_text(text: str) -> bool:

@@ -98,6 +98,7 @@ class GatedReply:
                 if isinstance(piece, RestartedText):
                     self._emitted.clear()
                     self._buffered.clear()
+                    piece = str(piece)  # what goes on is text like any other
                 if not piece:
                     continue
                 if self._gate.is_set():

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from foremind.domain.storable_text import storable
+
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’)\]]*(?=\s|$)")
 _BULLET = re.compile(r"^\s*(?:[-*•–]|\d{1,2}[.)])\s+")
@@ -148,7 +150,7 @@ def _fit_str(value: Any, type_: inspect.StrType, where: str, corrections: Counte
         value = "\n".join(value)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise UnparsableAnswer(f"{where} has to be a text")
-    text = str(value).strip()
+    text = storable(str(value)).strip()  # an escape in a text may stand for what the door removes
     if not any(char.isalnum() for char in text):  # also the "…" of the form that was shown
         if type_.min_length:
             raise UnparsableAnswer(f"{where} is empty")

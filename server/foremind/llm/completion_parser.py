@@ -4,15 +4,20 @@ Servers that cannot stream send the whole completion, some with the content type
 as a single event at its end.
 """
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from foremind.domain.errors import NOT_JSON
+from foremind.domain.storable_text import storable
+
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 _DONE = b"[DONE]"
 _SPACE = b" \t\r\n\xef\xbb\xbf"
+_FIRST_HALF = re.compile("[\ud800-\udbff]\\Z")
 
 
 class ReportedError(Exception):
@@ -24,7 +29,7 @@ class StreamEnding:
     """How a response ended, as far as the server says.
 
     Attributes:
-        done: the end was marked.
+        done: the end was marked; without that or a reason, the response is incomplete.
         reason: the finish reason; `length` where the token limit was reached.
         reasoned: the model's reasoning was sent separately from the answer.
     """
@@ -40,7 +45,10 @@ class StreamEnding:
 
 
 class StreamParser:
-    """Extracts the text from the bytes of a response, incrementally."""
+    """Extracts the text from the bytes of a response, incrementally.
+
+    This is the door of everything that a model writes: no text leaves it that cannot be stored.
+    """
 
     def __init__(self, ending: StreamEnding) -> None:
         self._ending = ending
@@ -48,6 +56,7 @@ class StreamParser:
         self._data: list[bytes] = []
         self._is_document: bool | None = None  # unknown before the first byte
         self._has_text = False
+        self._half = ""  # of a character whose other half the next event begins with
 
     def feed(self, received: bytes) -> list[str]:
         """Return the pieces of text that are complete now.
@@ -89,14 +98,21 @@ class StreamParser:
         return self._event_texts(data)
 
     def _event_texts(self, data: bytes) -> list[str]:
-        event = msgspec.json.decode(data)
+        event = _decoded(data)
         if not isinstance(event, dict):
             return []
         if event.get("error"):
             raise ReportedError
         choices = event.get("choices")
         valid = [choice for choice in choices if isinstance(choice, dict)] if choices else []
-        return [text for choice in valid for text in self._choice_texts(choice)]
+        texts = [text for choice in valid for text in self._choice_texts(choice)]
+        return [text for text in map(self._storable, texts) if text]
+
+    def _storable(self, text: str) -> str:
+        text = self._half + text
+        half = _FIRST_HALF.search(text)
+        self._half = "" if half is None else half[0]
+        return storable(text.removesuffix(self._half))
 
     def _choice_texts(self, choice: dict[str, Any]) -> list[str]:
         reason = choice.get("finish_reason")
@@ -122,6 +138,21 @@ class StreamParser:
                 if part.get("type", "text") == "text"
             )
         return _str_or_empty(content)
+
+
+def _decoded(data: bytes) -> Any:
+    """Return the value of JSON, also with halves of characters or bytes that are no UTF-8.
+
+    Raises:
+        msgspec.DecodeError: it is no JSON.
+    """
+    try:
+        return msgspec.json.decode(data)
+    except NOT_JSON as error:
+        try:
+            return json.loads(data.decode("utf-8", "replace"), strict=False)
+        except (ValueError, RecursionError):
+            raise error from None
 
 
 def _str_or_empty(text: Any) -> str:

@@ -78,6 +78,12 @@ async def stream_completion(
                 if left <= 0:
                     ending.reason = "length"
                     break
+            if not ending.done and ending.reason is None:
+                raise ModelServerError(
+                    "The language model server closed the stream without saying that the reply "
+                    "was complete.",
+                    code="model_broken",
+                )
         except TimeoutError:
             if not request.partial or left == max_chars:
                 raise
