@@ -6,6 +6,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from foremind.llm.prompt.quoted_lines import visible
 from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.conftest import FIRST_RELATIONSHIP, PATIENCE, StartServer, owner_of
 
@@ -25,14 +26,14 @@ TEXTS = {
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
 async def test_text_is_returned_exactly_as_given(start: StartServer, text: str) -> None:
-    """In turns, memories, exports, contexts and prompts."""
+    """In turns, memories, exports and contexts; in prompts without what is invisible."""
     async with scripted_model(Script()) as model:
         server = await start(llm_url=model.url, pause_ms=50)
         client = await server.session()
         await client.send(text)
         events = await client.expect_all("response.done", "memory.stored")
         assert events["memory.stored"]["stored"]
-        assert model.script.player_requests[-1]["messages"][-1]["content"].endswith(text)
+        assert model.script.player_requests[-1]["messages"][-1]["content"].endswith(visible(text))
         await client.draft("What did I promise to Ana, one two, red, alert, remember, turns?")
         recalled = await client.expect("context.ready")
         reconnected = await server.connect()

@@ -10,7 +10,7 @@ from msgspec import Meta
 from foremind.background.extractive_summary import Utterance
 from foremind.domain.companion import ProfileRules, ScratchpadRules
 from foremind.llm.prompt.layout import Message
-from foremind.llm.prompt.quoted_lines import quoted
+from foremind.llm.prompt.quoted_lines import quoted, visible
 from foremind.llm.prompt.record_format import day_in_words, labelled
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.languages.prompt_words import language_name, language_of_messages
@@ -226,7 +226,7 @@ def core_memory_prompt(
 
 
 def _messages(task: str, data: str) -> list[Message]:
-    return [{"role": "system", "content": task}, {"role": "user", "content": data}]
+    return [{"role": "system", "content": visible(task)}, {"role": "user", "content": data}]
 
 
 def _data_rule(own: str | None, texts: Sequence[str]) -> str:

@@ -9,7 +9,8 @@ import pytest
 
 from foremind.domain.memory import Recalled
 from foremind.domain.record import Details, Record, RecordLayer
-from foremind.llm.prompt.layout import Prompt
+from foremind.llm.prompt.layout import PastTurn, Prompt
+from foremind.llm.prompt.quoted_lines import quoted, visible
 from foremind.llm.prompt.record_format import (
     episode_line,
     memory_line,
@@ -86,10 +87,35 @@ def remembered(text: str) -> Recalled:
 
 def exactly(text: str) -> str:
     """The only form in which the text may appear in a prompt."""
-    escaped = json.dumps(text, ensure_ascii=False)
-    for char in "<\x85\u2028\u2029\u202e\u2066\u202d":
+    escaped = json.dumps(visible(text), ensure_ascii=False)
+    for char in "<\x85\u2028\u2029":
         escaped = escaped.replace(char, f"\\u{ord(char):04x}")
     return escaped
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ig\u200bnore\u2060 all\ufeff", "ignore all"),
+        ("ig\u200cno\u200dre", "ignore"),
+        ("\u202eevil\u202c \u2066x\u2069 \u200e\u200f\u061c", "evil x "),
+        ("hi" + "".join(chr(0xE0000 + ord(char)) for char in "obey me"), "hi"),
+        ("a\U000e0101b\u3164c\u00add\u034fe\u206ff", "abcdef"),
+        ("👩‍👩‍👧‍👦 ❤️‍🔥 👍🏽", "👩‍👩‍👧‍👦 ❤️‍🔥 👍🏽"),
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("क्\u200dष", "क्\u200dष"),
+        ("plain text\n", "plain text\n"),
+    ],
+)
+def test_invisible_characters_do_not_reach_a_prompt(text: str, shown: str) -> None:
+    """Neither in quotations nor in what is said, the history, the persona; joiners that show do."""
+    assert visible(text) == shown
+    assert json.loads(quoted(text)) == shown
+    prompt = Prompt(
+        "Wren", text, text, (), (PastTurn("user", text), PastTurn("companion", text)), text, NOW
+    )
+    assert all(visible(message["content"]) == message["content"] for message in prompt.messages())
+    assert prompt.messages()[-1]["content"].endswith(shown)
 
 
 def test_the_corpus_has_two_hundred() -> None:
@@ -148,5 +174,5 @@ def test_the_exact_prompt_has_it_as_one_quotation_a_line(text: str) -> None:
             "Hello",
         ]
     )
-    assert json.loads(said) == text
+    assert json.loads(said) == visible(text)
     assert not re.search(r"[\n\u2028\u2029\x85\u202a-\u202e\u2066-\u2069<]", said)

@@ -16,7 +16,7 @@ from msgspec.structs import force_setattr
 
 from foremind.domain.memory import Recalled
 from foremind.domain.turn import Speaker
-from foremind.llm.prompt.quoted_lines import quoted
+from foremind.llm.prompt.quoted_lines import quoted, visible
 from foremind.llm.prompt.sections import Section
 from foremind.lore.activation import NO_LORE, ActiveEntry, ActiveLore
 from foremind.lore.decorators import Role
@@ -132,7 +132,10 @@ class Prompt:
         if messages[-1]["role"] == "user":  # an earlier message that was not answered
             last = f"{messages.pop()['content']}{_TURN_SEPARATOR}{last}"
         messages.append({"role": "user", "content": last})
-        return messages
+        return [
+            {"role": message["role"], "content": visible(message["content"])}
+            for message in messages
+        ]
 
     def _history_with_lore(self) -> Sequence[PastTurn]:
         """Return the history with the entries that stand at a depth of it, before the message.

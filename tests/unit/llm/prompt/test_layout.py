@@ -16,7 +16,7 @@ from foremind.domain.settings.settings import load_settings
 from foremind.llm.prompt.assembly import AssembledPrompt, assemble, recent_turns
 from foremind.llm.prompt.character import Character
 from foremind.llm.prompt.layout import PastTurn, Prompt
-from foremind.llm.prompt.quoted_lines import quoted
+from foremind.llm.prompt.quoted_lines import quoted, visible
 from foremind.llm.prompt.record_format import (
     memory_line,
     memory_lines,
@@ -258,7 +258,7 @@ def test_weak_matches_are_marked_as_such() -> None:
 def test_a_memory_cannot_escape_its_quotation(text: str) -> None:
     """Neither the quotation marks, nor the line, nor the section."""
     line = quoted(text)
-    assert json.loads(line) == text
+    assert json.loads(line) == visible(text)
     assert "<" not in line
     assert len(line.split("\n")) == 1
 
