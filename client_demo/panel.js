@@ -75,9 +75,14 @@ export class MemoryPanel {
     const text = span(item.title ? `${item.title}: ${item.content}` : item.content);
     const kind = item.kind || item.memory_type || "";
     const origin = item.made_by ? say("made-by", { maker: item.made_by }) : said(item);
-    const about = [kind, origin, moment(item.created_at, { dateStyle: "medium" })].filter(Boolean).join(" · ");
+    const status = item.details?.status ?? "";
+    const about = [kind, status && status !== "open" ? say(`status.${status}`) : "", origin, moment(item.created_at, { dateStyle: "medium" })].filter(Boolean).join(" · ");
     entry.append(text, small(about));
     const address = `/${path}/${item.id}`;
+    if (status === "open") {
+      const defer = () => this.#change(() => this.#mind.request("PATCH", address, { status: "deferred" }));
+      entry.append(button(say("defer"), say("defer.what", { text: item.content }), defer));
+    }
     entry.append(
       button(say("correct"), say("correct.what", { text: item.content }), () => this.#correct(entry, item, address)),
       button(say("forget"), say("forget.what", { text: item.content }), () => this.#forget(address)),

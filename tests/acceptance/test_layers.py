@@ -164,13 +164,15 @@ async def test_a_topic_is_written_from_everything_known_about_it(start: StartSer
             prompts.append(prompt)
             episode = {
                 "topic": next(names),
-                "summary": "They spoke.",
+                "summary": "They spoke of a violin lesson and of strings.",
                 "conclusions": ["A string broke"],
             }
-            return json.dumps({"episodes": [episode], "left_at": "They parted."})
+            return json.dumps({"episodes": [episode], "left_at": "They held the violin."})
         if prompt.startswith("Topic:"):
             prompts.append(prompt)
-            return json.dumps({"text": f"Paragraph {prompt.count('New:')}, {len(prompts)} asked."})
+            return json.dumps(
+                {"text": f"A violin, and its string that broke. {len(prompts)} asked."}
+            )
         return background_answer(chat)
 
     async with world(start, model=True) as w:
@@ -186,8 +188,8 @@ async def test_a_topic_is_written_from_everything_known_about_it(start: StartSer
         assert 'Former paragraph: ""' in first
         assert "Concluded: A string broke" in first
         assert re.search(r"- \d+ [A-Z][a-z]+ 20\d\d: ", first)
-        assert "Paragraph 1" in second
-        assert second.count("They spoke.") == 1
+        assert "its string that broke." in second
+        assert second.count("They spoke of a violin lesson") == 1
         shown = [prompt.splitlines()[0] for prompt in prompts if "Topics so far" in prompt]
         assert shown[0] == "Topics so far: (none)"
         assert shown[-1] == 'Topics so far: "violin", "violin lessons"'
@@ -268,6 +270,33 @@ async def test_an_open_question_is_recalled_when_its_subject_comes_up(
 
 
 @WITH_AND_WITHOUT_MODEL
+async def test_a_deferred_question_waits_until_it_is_touched_on_again(
+    start: StartServer, model: bool
+) -> None:
+    """It is in no prompt before; then it is recalled, and open again."""
+    about = "I dreamt of the broken compass of Zarco"
+    async with world(start, model=model) as w:
+        await w.talk("Let's talk about the broken compass of Zarco later")
+        await w.next_day()
+        (question,) = await w.records("questions")
+        path = f"/records/{question['id']}"
+        refused = await w.response_to("PATCH", path, {"status": "postponed"})
+        assert refused.status_code == 400 and "deferred" in refused.text
+        await w.request("PATCH", path, {"status": "deferred"})
+        await w.talk("I planted a fig tree")
+        await w.next_day()
+        assert "left open" not in await w.lines("hot")
+        assert await w.lines("questions", "What a nice day for figs") == ""
+        assert "compass" in await w.lines("questions", about)
+        (question,) = await w.records("questions")
+        assert question["details"]["status"] == "deferred"
+        await w.talk(about)
+        await w.next_day()
+        (question,) = await w.records("questions")
+        assert question["details"]["status"] == "open"
+
+
+@WITH_AND_WITHOUT_MODEL
 async def test_core_memory_keeps_manual_edits(start: StartServer, model: bool) -> None:
     """The next curation includes them; all revisions are in the history and can be restored."""
     async with world(start, model=model) as w:
@@ -301,7 +330,7 @@ async def test_a_careless_model_cannot_remove_manual_edits_of_core_memory(
         w.model.script.background = lambda chat: (
             background_answer(chat)
             if '{"text"' not in chat["messages"][0]["content"]
-            else '{"text": "All is well with them."}'
+            else '{"text": "A fig tree was planted, and green is a favourite colour."}'
         )
         await w.talk("My favourite colour is green")
         await w.request("POST", "/records", {"layer": "hot", "content": "Call her captain."})
@@ -309,7 +338,9 @@ async def test_a_careless_model_cannot_remove_manual_edits_of_core_memory(
             await w.next_day()
             await w.talk("I planted a fig tree")
         (hot,) = await w.records("hot")
-        assert hot["content"] == "Call her captain.\nAll is well with them."
+        assert hot["content"] == (
+            "Call her captain.\nA fig tree was planted, and green is a favourite colour."
+        )
 
 
 @WITH_AND_WITHOUT_MODEL

@@ -94,7 +94,8 @@ def verbose_notes(chat: dict[str, Any]) -> str:
     known, said = chat["messages"][1]["content"].split("Said:")
     said_numbers = re.findall(r'"Ana": "Number (\d+)', said)
     numbers = [number for number in said_numbers if f"No. {number}," not in known]
-    entries = [f"No. {number}, {part}. {'It went on and on. ' * 13}" for number in numbers
+    waves = " ".join(map(str, range(100, 160)))
+    entries = [f"No. {number}, {part}: never forget that harbour, {waves}" for number in numbers
                for part in ("seen", "felt", "planned")]  # fmt: skip
     return json.dumps(
         {"operations": [{"op": "ADD", "kind": "other", "entry": entry} for entry in entries]}

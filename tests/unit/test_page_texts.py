@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 _PAGE = ROOT / "client_demo"
 _LANGUAGES = sorted(path.stem for path in (_PAGE / "languages").glob("*.json"))
 #: Keys that are put together from a part and what the server says.
-_FAMILIES = ("lamp.", "layer.", "timeline.ahead.")
+_FAMILIES = ("lamp.", "layer.", "status.", "timeline.ahead.")
 _EMPTY = {"timeline.ahead.nothing"}
 
 

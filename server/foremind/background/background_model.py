@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from foremind.background.prompt_fitting import fit_prompt, prompt_tokens
-from foremind.domain.errors import ModelServerError
+from foremind.domain.errors import ModelServerError, UnusableAnswer
 from foremind.domain.relationship import RelationshipState
 from foremind.llm.prompt.layout import Message
 from foremind.llm.prompt.token_counter import CountTokens
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from foremind.llm.structured_output import StructuredAnswer
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
+
+_MAX_SURPLUS = 5  # parts of a whole answer beyond those asked for: more of them are a loop
 
 _log = structlog.get_logger("foremind.background")
 
@@ -43,8 +45,16 @@ class BackgroundModel:
     async def ask(
         self, task: str, messages: Sequence[Message], shape: type[Answer], max_tokens: int
     ) -> Answer:
-        """Return the usable part of the language model's answer; raises as `ask_in_detail`."""
-        return (await self.ask_in_detail(task, messages, shape, max_tokens)).value
+        """Return the language model's answer, which must be whole.
+
+        Raises:
+            UnusableAnswer: also if it was cut off, or most of it did not fit.
+            Conflict, ModelServerError: as `ask_in_detail`.
+        """
+        answer = await self.ask_in_detail(task, messages, shape, max_tokens)
+        if answer.cut_off or answer.corrections["too_many"] > _MAX_SURPLUS:
+            raise UnusableAnswer("it was too long to be complete")
+        return answer.value
 
     async def ask_in_detail(
         self, task: str, messages: Sequence[Message], shape: type[Answer], max_tokens: int

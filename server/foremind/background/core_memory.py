@@ -54,12 +54,15 @@ async def _write_text(context: CurationContext, manual_text: str, sources: Seque
     else:
         prompt = core_memory_prompt(manual_text, sources, context.now, context.policy.prompts.hot)
         try:
-            return with_manual_lines(
-                manual_text,
-                (await context.model.ask("hot", prompt, CoreMemoryAnswer, _MAX_TOKENS)).text,
-            )
+            answer = await context.model.ask("hot", prompt, CoreMemoryAnswer, _MAX_TOKENS)
         except UnusableAnswer as error:
             context.fall_back("hot", error)
+        else:
+            gate = context.gate(prompt, [manual_text, *sources])
+            lines = gate.lines(answer.text.splitlines(), "\n".join(sources))
+            if lines:
+                return with_manual_lines(manual_text, "\n".join(lines))
+            context.refuse("hot")
     return core_memory_by_rules(manual_text, sources)
 
 

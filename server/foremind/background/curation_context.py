@@ -1,6 +1,6 @@
 """What every background step works with: a relationship, its settings, records and model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,6 +17,8 @@ from foremind.domain.errors import UnusableAnswer
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.record import MadeBy, Record, RecordLayer, of_layer
 from foremind.domain.relationship import RelationshipState, TranscriptTurn
+from foremind.llm.answer_gate import AnswerGate
+from foremind.llm.prompt.layout import Message
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.retrieval.prompt_language import prompt_language
 from foremind.runtime.metrics import Metrics
@@ -99,6 +101,10 @@ class CurationContext:
         """
         if not self.attempts:
             raise error
+        self.refuse(task)
+
+    def refuse(self, task: str) -> None:
+        """Let rules replace an answer that says nothing of what the model was given."""
         self.fell_back = True
         self.count_by_rules(task)
         _log.info("answer.unusable", relationship_id=self.relationship.id, work=task)
@@ -115,6 +121,11 @@ class CurationContext:
     async def embed(self, text: str) -> npt.NDArray[np.float32]:
         """Return the unit vector of a record's text, float32 [dimension]."""
         return await self.embedder.embed_passage(text)
+
+    def gate(self, prompt: Sequence[Message], given: Iterable[str]) -> AnswerGate:
+        """Return the gate of the answers to a prompt that quotes the texts `given`."""
+        speakers = (self.relationship.user_name, self.relationship.companion_name)
+        return AnswerGate(prompt[0]["content"], given, speakers)
 
     def utterances(self, turns: Sequence[TranscriptTurn]) -> list[Utterance]:
         """Return turns as utterances, with speaker names and times in the user's time zone."""

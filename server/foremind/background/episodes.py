@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from uuid import UUID
 
+import msgspec
+
 from foremind.background.curation_context import CurationContext
 from foremind.background.extractive_summary import (
     Utterance,
@@ -21,9 +23,11 @@ from foremind.background.extractive_summary import (
 from foremind.background.open_questions import (
     EpisodeSources,
     question_record,
+    reopen,
     restore_open_questions,
     settle,
     store_questions,
+    touched_again,
 )
 from foremind.background.prompts import EpisodeAnswer, EpisodesAnswer, episodes_prompt
 from foremind.domain.errors import UnusableAnswer
@@ -32,11 +36,12 @@ from foremind.domain.record import (
     NewRecord,
     Record,
     of_layer,
-    open_questions,
     search_text,
+    unsettled_questions,
 )
 from foremind.domain.relationship import ChangeSet, TranscriptTurn
 from foremind.domain.settings.setting_definitions import LayerName
+from foremind.llm.answer_gate import AnswerGate, without_repetitions
 from foremind.runtime.offload import run_or_offload
 from foremind.text.languages.prompt_words import heading_in, record_words
 from foremind.text.tokenization import terms_of, words_of
@@ -45,6 +50,7 @@ MAX_EPISODE_TURNS = 40  # that become one episode by rules, or are shown to the 
 _MAX_TOKENS = 1200
 _LAYERS: tuple[LayerName, ...] = ("episodes", "topics", "questions", "opening")
 _MAX_TOPIC_NAMES = 40  # known topics that a model is shown
+_MAX_TOPICS = 3  # that an episode has by rules
 
 
 async def write_episodes(
@@ -88,7 +94,7 @@ async def rewrite_recap(
     last = list(turns[-((len(turns) - 1) % MAX_EPISODE_TURNS + 1) :]) if turns else []
     answer = None
     if last and context.policy.on("opening") and not context.records_of("opening"):
-        known = open_questions(context.records)
+        known = unsettled_questions(context.records)
         answer, sources = await _extract_episodes(context, last, known)
     async with context.changing() as changes:
         if answer is not None:
@@ -103,7 +109,7 @@ async def _extract_episodes(
     """Return the episodes of turns and their sources.
 
     Args:
-        known: the open questions, which a model is shown as well.
+        known: the unsettled questions, which a model is shown as well.
     """
     context.fell_back = False
     utterances = context.utterances(turns)
@@ -124,11 +130,17 @@ async def _extract_episodes(
     )
     try:
         answer = await context.model.ask("episodes", prompt, EpisodesAnswer, _MAX_TOKENS)
-        if not answer.episodes:
-            context.fell_back = True
     except UnusableAnswer as error:
         context.fall_back("episodes", error)
         answer = EpisodesAnswer()
+    else:
+        gate = context.gate(prompt, (utterance.text for utterance in utterances))
+        answer = await run_or_offload(
+            chars_of(utterances),
+            lambda: grounded_episodes(answer, gate, topics, known, _topic_of(utterances, language)),
+        )
+        if not answer.episodes:
+            context.refuse("episodes")
     if not (answer.episodes and answer.left_at):  # small models leave out requested fields
         by_rules = await run_or_offload(
             chars_of(utterances), lambda: episodes_by_rules(utterances, names, known, language)
@@ -140,6 +152,51 @@ async def _extract_episodes(
         )
     shown = [*known, *_reused_topics(topics, answer, utterances)]
     return answer, replace(sources, records=tuple(record.id for record in shown))
+
+
+def grounded_episodes(
+    answer: EpisodesAnswer,
+    gate: AnswerGate,
+    topics: Sequence[Record],
+    known: Sequence[Record],
+    topic: str,
+) -> EpisodesAnswer:
+    """Return what the conversation gives reason for of an answer.
+
+    Args:
+        gate: of what was said.
+        topics: known topics, whose names may be used again.
+        known: the unsettled questions; one is settled by what touches on it.
+        topic: of an episode that the model has named by something else.
+    """
+    names = {topic_key(record.title) for record in topics}
+
+    def admitted(texts: Sequence[str]) -> list[str]:
+        return [text for text in without_repetitions(texts) if gate.admits(text)]
+
+    episodes = [
+        replaced
+        for episode in answer.episodes
+        if (
+            replaced := msgspec.structs.replace(
+                episode,
+                topic=episode.topic
+                if topic_key(episode.topic) in names or gate.touches(episode.topic)
+                else topic,
+                summary=gate.paragraph(episode.summary),
+                references=[name for name in episode.references if gate.admits_value(name)],
+                questions=admitted(episode.questions),
+                conclusions=admitted(episode.conclusions),
+                open_questions=admitted(episode.open_questions),
+            )
+        ).summary
+    ]
+    settled = [
+        number
+        for number in answer.settled
+        if 1 <= number <= len(known) and gate.touches(known[number - 1].content)
+    ]
+    return EpisodesAnswer(episodes, gate.paragraph(answer.left_at), settled)
 
 
 def _recap_record(
@@ -166,7 +223,7 @@ async def _write_batch(
         async with context.changing() as changes:
             await changes.advance("narrated", turns[-1].id, context.relationship.narrated_turn_id)
         return
-    known = open_questions(context.records)
+    known = unsettled_questions(context.records)
     answer, sources = await _extract_episodes(context, turns, known)
     session_id = turns[-1].session_id
     at = turns[-1].created_at
@@ -179,15 +236,16 @@ async def _write_batch(
         for episode in answer.episodes
         for text in episode.open_questions
     ]
-    settled = {number for number in answer.settled if 1 <= number <= len(known)}
     async with context.changing() as changes:
         if context.policy.on("episodes") or context.policy.on("topics"):
             for record in records:
                 if not (again and _episode_was_dismissed(context, record)):
                     await changes.add(record)
         if context.policy.on("questions"):
-            for number in settled:
+            for number in set(answer.settled):
                 await settle(changes, known[number - 1], sources)
+            for question in touched_again(known, context.utterances(turns)):
+                await reopen(changes, question, sources)
             await store_questions(context, changes, known, questions)
         if closed and answer.left_at and context.policy.on("opening"):
             await changes.remove([recap.id for recap in context.records_of("opening")])
@@ -233,14 +291,14 @@ def episodes_by_rules(
         language: of the words around what was said.
     """
     words = record_words(language)
-    topics = topics_of(utterances, 3)
+    topics = topics_of(utterances, _MAX_TOPICS)
     best = top_sentences(utterances, 4)
     summary = " ".join(
         f"{sentence.utterance.name}: {with_full_stop(sentence.text)}" for sentence in best
     )
     unsettled = [sentence.text for sentence in left_open(utterances, 3)]
     episode = EpisodeAnswer(
-        topic=", ".join(topics) or words.a_chat,
+        topic=_topic_of(utterances, language),
         summary=(
             summary or " ".join(with_full_stop(utterance.text) for utterance in utterances[:2])
         )[:2000]
@@ -266,6 +324,11 @@ def episodes_by_rules(
     ]
     left_at = f"{spoke}{last}{still_open}".strip()[:2000] or words.nothing_much
     return EpisodesAnswer([episode], left_at, settled)
+
+
+def _topic_of(utterances: Sequence[Utterance], language: str) -> str:
+    """Return the topic of an episode by rules."""
+    return ", ".join(topics_of(utterances, _MAX_TOPICS)) or record_words(language).a_chat
 
 
 def _episode_was_dismissed(context: CurationContext, episode: NewRecord) -> bool:

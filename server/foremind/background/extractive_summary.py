@@ -14,9 +14,10 @@ from datetime import datetime
 from foremind.domain.companion import SignificanceRules
 from foremind.memory.scoring import score_significance
 from foremind.text.questions import is_pure_question
+from foremind.text.sentences import QUESTION_MARKS
 from foremind.text.tokenization import terms_of, words_of
 
-_SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
+_SENTENCE = re.compile(r"[^.!?。！？؟۔\n]+[.!?。！？؟۔]*")
 _REFERENCE = re.compile(
     r"(?<=[a-z,;:] )(?:[A-Z][\w’'-]+)(?: (?:of |the )?[A-Z][\w’'-]+)*"
     r"|“([^”]{2,60})”|\"([^\"]{2,60})\""
@@ -104,7 +105,7 @@ def sentences_of(text: str) -> list[str]:
 
 def with_full_stop(text: str) -> str:
     """Return a sentence that ends with punctuation, so that another can follow it."""
-    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
+    return text if text.endswith((*QUESTION_MARKS, *".!…。！۔")) else f"{text}."
 
 
 def top_sentences(utterances: Sequence[Utterance], limit: int) -> list[Sentence]:
@@ -222,14 +223,19 @@ def left_open(utterances: Sequence[Utterance], limit: int) -> list[Sentence]:
 
 def _asks(sentence: str) -> bool:
     """Return whether a sentence asks something, with or without a question mark."""
-    return sentence.endswith("?") or is_pure_question(sentence)
+    return sentence.endswith(QUESTION_MARKS) or is_pure_question(sentence)
 
 
 def settles(text: str, question: str) -> bool:
     """Return whether `text` says that a question was answered."""
+    return bool(_SETTLED.search(text)) and is_about(text, question)
+
+
+def is_about(text: str, question: str) -> bool:
+    """Return whether `text` has half of the words that tell what a question is about."""
     subject = set(terms_of(question)) - _FILLER_WORDS
     shared = subject & set(terms_of(text))
-    return bool(_SETTLED.search(text)) and len(shared) >= max(1, len(subject) // 2)
+    return len(shared) >= max(1, len(subject) // 2)
 
 
 def topic_key(topic: str) -> str:

@@ -14,6 +14,7 @@ from foremind.memory.exclusive_facts import facts_in
 from foremind.memory.minimum_scores import minimum_scores_in
 from foremind.memory.scoring import score_significance
 from foremind.text.questions import is_pure_question
+from foremind.text.sentences import QUESTION_MARKS
 from foremind.text.statements.extraction import statements_in
 from foremind.text.tokenization import terms_of
 
@@ -75,7 +76,7 @@ def updates_by_rules(
 
 def entry_kind(text: str) -> str | None:
     """Return the kind of entry that a user's sentence becomes, None where it becomes none."""
-    if text.endswith("?") or is_pure_question(text):
+    if text.endswith(QUESTION_MARKS) or is_pure_question(text):
         return None
     signals = {floor.name for floor in minimum_scores_in(text)}
     for name, kind in (("identity", "identity"), ("goal", "goal"), ("constraint", "preference"),

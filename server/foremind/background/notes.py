@@ -1,6 +1,6 @@
 """The notes: what is worth knowing of a user in later conversations (wire layer `scratchpad`)."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -9,7 +9,6 @@ import numpy.typing as npt
 import structlog
 
 from foremind.background.curation_context import CurationContext
-from foremind.background.example_echoes import repeats_example
 from foremind.background.extractive_summary import Utterance, chars_of
 from foremind.background.note_rules import NotesUpdate, updates_by_rules
 from foremind.background.prompts import NoteOperation, NotesAnswer, notes_prompt
@@ -17,10 +16,12 @@ from foremind.domain.companion import SignificanceRules
 from foremind.domain.errors import UnusableAnswer
 from foremind.domain.record import NewRecord, Record, RecordLayer, is_manual
 from foremind.domain.relationship import ChangeSet, TranscriptTurn
+from foremind.llm.answer_gate import AnswerGate
 from foremind.llm.prompt.layout import Message
 from foremind.memory.scoring import score_significance
 from foremind.runtime.offload import run_or_offload
 from foremind.storage.record_changes import RecordChanges
+from foremind.text.tokenization import words_of
 
 _MAX_ENTRIES = 500  # beyond it the least significant, and of those the oldest, are evicted
 _SHOWN_NEWEST, _SHOWN_NEAREST = 30, 30  # entries that a model is shown with a batch of turns
@@ -120,21 +121,20 @@ async def _updates(
     if len(entries) > _SHOWN_NEWEST + _SHOWN_NEAREST:
         query = " ".join(utterance.text for utterance in utterances if utterance.by_user)
         shown = entries_for_prompt(entries, await context.embed(query))
+    prompt = _prompt(context, shown, utterances)
     try:
-        answer = await context.model.ask_in_detail(
-            "notes", _prompt(context, shown, utterances), NotesAnswer, _MAX_TOKENS
-        )
+        answer = await context.model.ask_in_detail("notes", prompt, NotesAnswer, _MAX_TOKENS)
     except UnusableAnswer as error:
         context.fall_back("notes", error)
         return await _updates_by_rules(context, utterances, entries), True
-    examples = [example.entry for example in context.policy.scratchpad.examples or ()]
-    operations = [
-        operation
-        for operation in _accepted(context, answer.value.operations, shown)
-        if not repeats_example(operation.entry or "", examples, utterances)
-    ]
+    said = [utterance.text for utterance in utterances]
+    gate = context.gate(prompt, said)
+    operations = await run_or_offload(
+        chars_of(utterances),
+        lambda: _accepted(context, answer.value.operations, shown, gate),
+    )
     if answer.value.operations and not operations:
-        context.fall_back("notes", UnusableAnswer("none of its operations can be applied"))
+        context.refuse("notes")
         return await _updates_by_rules(context, utterances, entries), True
     turns = tuple(utterance.turn_id for utterance in utterances)
     # Where the model was shown a selection, its sources are exactly the entries in it.
@@ -151,11 +151,15 @@ async def _updates(
 
 
 def _accepted(
-    context: CurationContext, operations: Sequence[NoteOperation], shown: Sequence[Record]
+    context: CurationContext,
+    operations: Sequence[NoteOperation],
+    shown: Sequence[Record],
+    gate: AnswerGate,
 ) -> list[NoteOperation]:
-    """Return the valid operations of an answer; count and log the others."""
-    known = {entry.id for entry in shown}
-    accepted = valid_operations(operations, context.policy.kinds, known)
+    """Return the operations of an answer that are valid and grounded; count and log the others."""
+    known = {entry.id: entry.content for entry in shown}
+    valid = valid_operations(operations, context.policy.kinds, set(known))
+    accepted = grounded_operations(valid, known, gate)
     rejected = len(operations) - len(accepted)
     if rejected:
         context.metrics.dropped.labels("invalid_operation").inc(rejected)
@@ -227,6 +231,37 @@ def valid_operations(
         if is_valid:
             valid.append(msgspec.structs.replace(operation, kind=kind))
     return valid
+
+
+def grounded_operations(
+    operations: Sequence[NoteOperation], known: Mapping[int, str], gate: AnswerGate
+) -> list[NoteOperation]:
+    """Return the operations that what was said gives reason for, each once.
+
+    What is said of something else than an entry cannot delete it, and is added instead of
+    replacing it.
+
+    Args:
+        known: texts of the entries by id.
+        gate: of what was said.
+    """
+    grounded: dict[tuple[str, str], NoteOperation] = {}
+    for operation in operations:
+        former = "" if operation.id is None else known.get(operation.id, "")
+        if operation.op == "DELETE":
+            if gate.touches(former):
+                grounded["DELETE", str(operation.id)] = operation
+            continue
+        entry = operation.entry or ""
+        key = " ".join(words_of(entry))
+        if not gate.touches(entry) or not gate.with_given([former]).admits(entry):
+            continue
+        if operation.op == "UPDATE" and not (gate.touches(former) or gate.shares(entry, former)):
+            added = NoteOperation("ADD", None, operation.kind or "other", entry)
+            grounded.setdefault(("", key), added)
+        else:
+            grounded.setdefault(("", key), operation)
+    return list(grounded.values())
 
 
 async def _apply(

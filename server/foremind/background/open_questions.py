@@ -7,7 +7,7 @@ from uuid import UUID
 import numpy as np
 
 from foremind.background.curation_context import CurationContext
-from foremind.background.extractive_summary import topic_key
+from foremind.background.extractive_summary import Utterance, is_about, topic_key
 from foremind.domain.record import Details, NewRecord, Record, is_manual
 from foremind.retrieval.layer_recall import MIN_EPISODE_COSINE
 from foremind.retrieval.similarity_calibration import calibrated_passage_cosine
@@ -77,6 +77,29 @@ async def settle(changes: RecordChanges, question: Record, sources: EpisodeSourc
     details = Details(status="settled", attempts=question.details.attempts)
     await changes.update_details(question.id, details)
     await changes.add_sources(question.id, sources.turns, ())
+
+
+async def reopen(changes: RecordChanges, question: Record, sources: EpisodeSources) -> None:
+    """Open a deferred question again; that is erased with these turns, as `settle` is."""
+    details = Details(status="open", attempts=question.details.attempts + 1)
+    await changes.update_details(question.id, details)
+    await changes.add_sources(question.id, sources.turns, ())
+
+
+def touched_again(questions: Sequence[Record], utterances: Sequence[Utterance]) -> list[Record]:
+    """Return the deferred questions that the user has spoken of since they were deferred."""
+    return [
+        question
+        for question in questions
+        if question.details.status == "deferred"
+        and any(
+            utterance.by_user
+            and utterance.said_at is not None
+            and utterance.said_at > question.updated_at
+            and is_about(utterance.text, question.content)
+            for utterance in utterances
+        )
+    ]
 
 
 async def store_questions(

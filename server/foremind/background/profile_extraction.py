@@ -8,13 +8,13 @@ import msgspec
 import structlog
 
 from foremind.background.curation_context import CurationContext
-from foremind.background.example_echoes import repeats_example
 from foremind.background.extractive_summary import Utterance
 from foremind.background.profile import ProfileEntry, write_profile
 from foremind.background.prompts import ProfileAnswer, SlottedValue, profile_prompt
 from foremind.domain.companion import SLOT_ALIASES, ProfileSlot
 from foremind.domain.errors import UnusableAnswer
 from foremind.domain.relationship import ChangeSet, TranscriptTurn
+from foremind.text.sentences import QUESTION_MARKS
 
 _MAX_TURNS = 24  # per request
 _MIN_USER_TURNS = 6  # before a session that is still active is read
@@ -70,22 +70,33 @@ async def _extract(context: CurationContext, utterances: Sequence[Utterance]) ->
         return []
     prompt = profile_prompt(context.policy.profile, utterances)
     try:
-        answer = await context.model.ask("profile", prompt, ProfileAnswer, _MAX_TOKENS)
+        answer = (
+            await context.model.ask_in_detail("profile", prompt, ProfileAnswer, _MAX_TOKENS)
+        ).value
     except UnusableAnswer as error:
         context.fall_back("profile", error)
         return []  # rules have already read these turns
     turns = tuple(utterance.turn_id for utterance in utterances)
-    examples = [example.value for example in context.policy.profile.examples or ()]
+    gate = context.gate(prompt, _stated(utterances))
     valid = [
         entry
         for entry in valid_entries(answer.entries, context.policy.slots, turns)
-        if not repeats_example(entry.content, examples, utterances)
+        if gate.admits_value(entry.content)
     ]
     rejected = len(answer.entries) - len(valid)
     if rejected:
         context.metrics.dropped.labels("invalid_entry").inc(rejected)
         _log.info("profile.rejected", relationship_id=context.relationship.id, entries=rejected)
     return valid
+
+
+def _stated(utterances: Sequence[Utterance]) -> list[str]:
+    """Return what states something of the user: their words, and what they were asked."""
+    return [
+        utterance.text
+        for utterance in utterances
+        if utterance.by_user or utterance.text.rstrip().endswith(QUESTION_MARKS)
+    ]
 
 
 def valid_entries(

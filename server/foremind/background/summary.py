@@ -69,17 +69,22 @@ async def _lines(
     context: CurationContext, previous: str, utterances: Sequence[Utterance]
 ) -> Sequence[str]:
     """Return the lines of a new summary, from the previous one and later utterances."""
+    size = chars_of(utterances)
     if context.model.server is None:
         context.count_by_rules("summary")
     else:
         prompt = summary_prompt(previous, utterances, context.policy.prompts.summary)
         try:
-            return (await context.model.ask("summary", prompt, SummaryAnswer, _MAX_TOKENS)).lines
+            answer = await context.model.ask("summary", prompt, SummaryAnswer, _MAX_TOKENS)
         except UnusableAnswer as error:
             context.fall_back("summary", error)
-    return await run_or_offload(
-        chars_of(utterances), lambda: summary_by_rules(previous.splitlines(), utterances)
-    )
+        else:
+            gate = context.gate(prompt, [previous, *(utterance.text for utterance in utterances)])
+            lines = await run_or_offload(size, lambda: gate.lines(answer.lines, previous))
+            if lines:
+                return lines
+            context.refuse("summary")
+    return await run_or_offload(size, lambda: summary_by_rules(previous.splitlines(), utterances))
 
 
 def summary_by_rules(previous: Sequence[str], utterances: Sequence[Utterance]) -> list[str]:

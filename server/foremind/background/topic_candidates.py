@@ -207,7 +207,7 @@ def source_lines(
     question_statuses: Mapping[str, str],
     zone: tzinfo | None,
 ) -> list[tuple[datetime, str]]:
-    """Return the dated lines that a paragraph is made of; settled questions are left out.
+    """Return the dated lines that a paragraph is made of, without questions that are not open.
 
     Args:
         question_statuses: by the text of the question.
@@ -225,7 +225,7 @@ def _episode_line(episode: Record, question_statuses: Mapping[str, str]) -> str:
     still_open = [
         question
         for question in details.open_questions
-        if question_statuses.get(question) != "settled"
+        if question_statuses.get(question, "open") == "open"
     ]
     parts = [
         episode.content,
@@ -283,7 +283,7 @@ def _latest_results(
         question
         for episode in candidate.episodes
         for question in episode.details.open_questions
-        if question_statuses.get(question) != "settled"
+        if question_statuses.get(question, "open") == "open"
     ]
     for label, texts in (("settled", conclusions), ("left open", still_open)):
         about = [text for text in texts if words & set(terms_of(text))]

@@ -90,7 +90,11 @@ async def _paragraph(context: CurationContext, candidate: TopicCandidate) -> tup
         except UnusableAnswer as error:
             context.fall_back("topics", error)
         else:
-            return answer.text, last_episode
+            given = [previous, *candidate.names, *(text for _, text in lines)]
+            text = context.gate(prompt, given).paragraph(answer.text, previous)
+            if text:
+                return text, last_episode
+            context.refuse("topics")
     last_episode = max((episode.id for episode in candidate.episodes), default=0)
     language = await context.language()
     paragraph = paragraph_by_rules(candidate, statuses, context.now.tzinfo, language)

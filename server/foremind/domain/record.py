@@ -18,7 +18,7 @@ MadeBy = Literal["model", "rules", "user", "developer"]
 Cursor = Literal["stated", "profiled", "noted", "summarised", "narrated"]
 
 #: The statuses that records of a layer may have; other layers have none.
-Status = Literal["open", "settled"]
+Status = Literal["open", "deferred", "settled"]
 STATUSES: dict[RecordLayer, tuple[Status, ...]] = {"questions": get_args(Status)}
 
 VECTOR_SEARCHED_LAYERS: frozenset[RecordLayer] = frozenset(
@@ -35,11 +35,11 @@ MAX_RECORD_BYTES = 16_777_216  # of a relationship's records and revisions, as s
 class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     """The details of a record besides its text; each layer uses some of the fields.
 
-    Questions: `attempts` counts how often one came up again, `status` is open or settled. Summary:
-    `messages` is the number of turns covered, `upto` the last turn to cover. Topics: `sessions` is
-    the number of sessions that mentioned one, `upto` the last episode that its paragraph was made
-    of. Profile: `slot` and its `rank`, `times` is how often a value was stated, `turn` the last one
-    that did.
+    Questions: `attempts` counts how often one came up again, `status` is open, settled,
+    or deferred: open, but in no prompt before it is touched on again. Summary: `messages` is the
+    number of turns covered, `upto` the last turn to cover. Topics: `sessions` is the number of
+    sessions that mentioned one, `upto` the last episode that its paragraph was made of. Profile:
+    `slot` and its `rank`, `times` is how often a value was stated, `turn` the last one that did.
     """
 
     questions: tuple[str, ...] = ()
@@ -150,6 +150,12 @@ def open_questions(records: Iterable[Record]) -> list[Record]:
     return [
         question for question in of_layer(records, "questions") if question.details.status == "open"
     ]
+
+
+def unsettled_questions(records: Iterable[Record]) -> list[Record]:
+    """Return the questions that are open or deferred, in the given order."""
+    questions = of_layer(records, "questions")
+    return [question for question in questions if question.details.status != "settled"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,11 +94,11 @@ class GatedReply:
 
     async def _generate(self) -> None:
         async with aclosing(self.model.stream_reply(self.prompt)) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, RestartedText):
+            async for received in pieces:
+                piece = str(received)  # no subclass, which cannot be encoded
+                if isinstance(received, RestartedText):
                     self._emitted.clear()
                     self._buffered.clear()
-                    piece = str(piece)  # what goes on is text like any other
                 if not piece:
                     continue
                 if self._gate.is_set():

@@ -12,7 +12,7 @@ from msgspec import inspect
 from foremind.domain.storable_text import storable
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-_SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’)\]]*(?=\s|$)")
+_SENTENCE_END = re.compile(r"[.!?…؟۔][\"'”’)\]]*(?=\s|$)|[。！？]")
 _BULLET = re.compile(r"^\s*(?:[-*•–]|\d{1,2}[.)])\s+")
 
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 
 from foremind.domain.memory import Recalled
 from foremind.llm.prompt.layout import Prompt
+from foremind.text.sentences import QUESTION_MARKS
 from foremind.text.time_ago import age_in_words
 
 # Below this relevance a recalled memory is a coincidence rather than an answer.
@@ -48,7 +49,7 @@ def compose(prompt: Prompt) -> str:
         if memory.relevance >= _RELEVANT
         and memory.speaker == "user"
         and memory.content.strip().casefold() != prompt.message.strip().casefold()
-        and not (is_question and memory.content.rstrip().endswith("?"))
+        and not (is_question and memory.content.rstrip().endswith(QUESTION_MARKS))
     ]
     turn = len(prompt.history) // 2
     if is_question and known:

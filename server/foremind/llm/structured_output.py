@@ -80,8 +80,9 @@ async def request_answer(
                 problem += " before it was too long"
             conversation = [*messages, *_retry_messages(completion, problem)]
         else:
-            is_complete = not completion.cut_off or not answer.corrections["repaired"]
-            return StructuredAnswer(answer.value, not is_complete, answer.corrections)
+            ends_early = answer.corrections["repaired"] or answer.corrections["prose"]
+            cut_off = completion.cut_off and bool(ends_early)
+            return StructuredAnswer(answer.value, cut_off, answer.corrections)
     raise UnusableAnswer(problem)
 
 

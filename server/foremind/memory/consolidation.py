@@ -7,6 +7,7 @@ from foremind.domain.memory import SimilarMemory
 from foremind.domain.turn import Speaker
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH
+from foremind.text.sentences import QUESTION_MARKS
 from foremind.text.tokenization import MAX_CHARS, names_in, terms_of
 
 _MAX_ADDED_TERMS = 1  # a text with more terms than this beyond the memory's adds information
@@ -73,7 +74,7 @@ def says_the_same(
         return False
     if memory.cosine < (repetition or 0.0) or _TIME.search(text) or _TIME.search(memory.content):
         return False
-    if text.rstrip().endswith("?") or memory.content.rstrip().endswith("?"):
+    if any(said.rstrip().endswith(QUESTION_MARKS) for said in (text, memory.content)):
         return False
     languages = {language_of(text, fallback), language_of(memory.content, fallback)}
     if repetition is None or languages != {ENGLISH}:

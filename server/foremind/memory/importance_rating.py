@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from foremind.domain.errors import Conflict, UnusableAnswer
 from foremind.domain.memory import SimilarMemory
+from foremind.llm.answer_gate import AnswerGate
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.layout import Message
 from foremind.llm.prompt.quoted_lines import quoted
@@ -89,8 +90,11 @@ class ImportanceRater:
                 return False  # the server refuses this text, today and tomorrow
             raise
         verdict = answer.value
+        gate = AnswerGate(_INSTRUCTIONS, [turn.content])
         replaced = [
-            memory.id for number, memory in enumerate(earlier, 1) if number in verdict.no_longer
+            memory.id
+            for number, memory in enumerate(earlier, 1)
+            if number in verdict.no_longer and gate.touches(memory.content)
         ]
         rated = await self._ingester.ingest(
             relationship_id, turn_id, rating=verdict.rating, replaced=replaced

@@ -46,6 +46,7 @@ from foremind.runtime.offload import run_or_offload
 from foremind.storage.ingest_store import IngestTransaction
 from foremind.storage.memory_store import MemoryStore
 from foremind.text.questions import is_pure_question
+from foremind.text.sentences import QUESTION_MARKS
 from foremind.text.time_expressions import spans_in
 from foremind.text.tokenization import count_terms
 
@@ -268,7 +269,7 @@ class MemoryIngester:
         """
         if self._classifiers is None or vector is None:
             return None
-        marked = text if not asks or text.rstrip().endswith("?") else f"{text.rstrip()}?"
+        marked = text if not asks or text.rstrip().endswith(QUESTION_MARKS) else f"{text.rstrip()}?"
         return self._classifiers.classify(marked, vector).keep
 
     async def _store_memory(

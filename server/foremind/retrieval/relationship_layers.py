@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foremind.domain.policy import LayerPolicy
-from foremind.domain.record import LayersState, Record, of_layer, open_questions
+from foremind.domain.record import LayersState, Record, of_layer, unsettled_questions
 from foremind.domain.settings.setting_definitions import LayerName
 from foremind.llm.prompt.record_format import (
     episode_line,
@@ -97,7 +97,7 @@ class RelationshipLayers:
         self._topics = RecordIndex.of(in_layer("topics"))
         self._pinned = RecordIndex.of(in_layer("vault"))
         self._notes = RecordIndex.of(in_layer("scratchpad"))
-        self._questions = RecordIndex.of(open_questions(records))
+        self._questions = RecordIndex.of(unsettled_questions(records))
 
     def recall(self, layer: LayerName, draft: LayerQuery) -> Section:
         """Return the records of a layer that match a draft."""

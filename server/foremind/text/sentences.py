@@ -5,12 +5,15 @@ import re
 from foremind.text.languages.prompt_words import STOPPED_DAYS, is_day_heading
 from foremind.text.tokenization import unspaced_chars, words_of
 
+#: What a question ends with: also in Chinese, Japanese and Arabic.
+QUESTION_MARKS = ("?", "？", "؟")
+
 # Trailing white space stays with its sentence, so that joined sentences are the text again. A day
 # ("On 20 May 2026:") is a part of its own, since it applies to all that follows; none ends within
 # one ("20. Mai 2026").
 _END = re.compile(
     rf"(?P<within>{STOPPED_DAYS})|"
-    r"(?<=[.!?…;|])[\"'”’)\]]*\s+|(?<=[。！？])|(?<= \d{4}:)\s+|\s*\n\s*"
+    r"(?<=[.!?…;|؟۔])[\"'”’)\]]*\s+|(?<=[。！？])|(?<= \d{4}:)\s+|\s*\n\s*"
 )
 # Labels in front of a quotation: "Ana: ", "home (20 May 2026): ".
 _LABEL_WORD = r"[\w'’\u0e31-\u0e4e-]{1,40}"  # some vowels of Thai are no letters

@@ -18,7 +18,7 @@ MAX_SETTLED_PREFILLS = 48  #: of these, before any pause: a message of about as 
 # In a draft that is settled but no sentence: fewer recall something else than more.
 _MIN_WORDS = 3
 _MIN_UNSPACED_CHARS = 6  # likewise, where no spaces separate words: "昨日、川で魚を"
-_SENTENCE_ENDS = (".", "?", "!", "…", "。", "？", "！")
+_SENTENCE_ENDS = (".", "?", "!", "…", "。", "？", "！", "؟", "۔")
 
 
 def part_to_prefill(draft: str, trigger: Trigger, prefills: int) -> PrefillPart | None:

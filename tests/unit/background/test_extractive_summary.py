@@ -8,10 +8,12 @@ from foremind.background.extractive_summary import (
     left_open,
     questions_of,
     references_of,
+    sentences_of,
     settles,
     top_sentences,
     topic_key,
     topics_of,
+    with_full_stop,
 )
 
 
@@ -91,3 +93,13 @@ def test_a_question_is_settled_by_an_answer_about_its_subject() -> None:
 def test_topic_keys_ignore_number_and_articles() -> None:
     """Different words have different keys."""
     assert topic_key("The Gardens") == topic_key("garden") != topic_key("gate")
+
+
+@pytest.mark.parametrize(
+    "question", ["Where is the ferry?", "渡船在哪里？", "渡し船はどこですか？", "أين العبارة؟"]
+)
+def test_any_question_mark_ends_a_question(question: str) -> None:
+    """In the middle of a text, too; what follows is another sentence."""
+    assert sentences_of(f"{question} Yes.") == [question, "Yes."]
+    assert with_full_stop(question) == question
+    assert top_sentences([Utterance(1, "Ana", True, question, 0.9)], 3) == []

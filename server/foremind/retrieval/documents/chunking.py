@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from foremind.llm.prompt.token_counter import estimate_tokens
+from foremind.text.sentences import QUESTION_MARKS
 
 #: Embedding models read 256 tokens, and a chunk should be short enough to quote.
 MAX_CHUNK_TOKENS = 180
@@ -21,11 +22,11 @@ _MAX_HEADING_CHARS = 100  # a longer line is text
 _HEADING_LEVELS = 2  # of headings that a chunk begins with
 _LIST_ITEM = re.compile(r"\s*(?:[-*+•–]|\d{1,3}[.)])\s+\S")
 _QUESTION_LABEL = re.compile(r"\W*(?:q|question)\s*\d*\s*[:.)]", re.IGNORECASE)
-_QUESTION_ENDS = re.compile(r"\?[\s*_\"'”»)]*$")
-_SENTENCE_ENDS = re.compile(r"[.!?…][\s*_\"'”»)]*$")
+_QUESTION_ENDS = re.compile(rf"[{''.join(QUESTION_MARKS)}][\s*_\"'”»)」』）]*$")
+_SENTENCE_ENDS = re.compile(r"[.!?…。！？؟۔][\s*_\"'”»)」』）]*$")
 _MAX_LEAD_CHARS = 80  # a line up to this long without a full stop introduces the next paragraph
 _MAX_QUESTION_CHARS = 300
-_SENTENCE = re.compile(r".+?(?:[.!?…]+[\"'”»)]*(?=\s|$)|[。！？]+|$)\s*", re.DOTALL)
+_SENTENCE = re.compile(r".+?(?:[.!?…؟۔]+[\"'”»)]*(?=\s|$)|[。！？]+|$)\s*", re.DOTALL)
 _MAX_SENTENCE_CHARS = 300  # a longer sentence is split between words
 
 

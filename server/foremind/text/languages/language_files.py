@@ -65,6 +65,7 @@ class _LanguageFile(msgspec.Struct, forbid_unknown_fields=True):
     suffixes: str = ""
     shared_words: str = ""
     synonyms: str = ""
+    empty_words: str = ""
     prompt: _PromptWordsInFile | None = None
 
 
@@ -95,7 +96,8 @@ class Language:
     nothing: greetings, thanks, laughter. `suffixes` are particles that are written as part of a
     word, longest first. `shared_words` occur in other languages, too, and tell little. `synonyms`
     maps words to the first words of the sets that they belong to: words of one set are found by
-    each other. `prompt` is None if its file has no such words.
+    each other. `empty_words` are those with which a model says that it found nothing ("not
+    mentioned"), or names the parties. `prompt` is None if its file has no such words.
     """
 
     code: str
@@ -111,6 +113,7 @@ class Language:
     suffixes: tuple[str, ...]
     shared_words: frozenset[str]
     synonyms: Mapping[str, frozenset[str]]
+    empty_words: frozenset[str] = frozenset()
     prompt: PromptWords | None = None
 
     @property
@@ -150,6 +153,7 @@ def parse_language(name: str, content: str) -> Language:
         suffixes=tuple(sorted(file.suffixes.split(), key=len, reverse=True)),
         shared_words=frozenset(file.shared_words.split()),
         synonyms=_sets_of(file.synonyms),
+        empty_words=frozenset(file.empty_words.split()),
         prompt=None if file.prompt is None else _prompt_words(name, file.prompt),
     )
 

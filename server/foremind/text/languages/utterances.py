@@ -8,12 +8,12 @@ import re
 
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES, UNSPACED, Language
+from foremind.text.sentences import QUESTION_MARKS
 
 _MAX_CHARS = 16_000  # the beginning of a longer text is judged
-_SENTENCE = re.compile(r"[^.!?。！？…\n]+[.!?。！？…]*")
+_SENTENCE = re.compile(r"[^.!?。！？؟۔…\n]+[.!?。！？؟۔…]*")
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 _CHUNK = re.compile(r"[^\s,、，;；]+")
-_QUESTION_MARKS = ("?", "？", "؟")
 _INVERTED_MARK = "¿"
 # "Nothing", "whenever": a question word with one of these states something.
 _INDEFINITE = "(?!も|でも|か|都|也|도|든)"
@@ -77,7 +77,7 @@ def _words(sentence: str) -> list[str]:
 
 
 def _asks(sentence: str, language: Language) -> bool:
-    if sentence.endswith(_QUESTION_MARKS) or _INVERTED_MARK in sentence:
+    if sentence.endswith(QUESTION_MARKS) or _INVERTED_MARK in sentence:
         return True
     if language.script in UNSPACED:
         return _asks_unspaced(sentence, language)

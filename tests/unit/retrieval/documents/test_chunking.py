@@ -27,6 +27,12 @@ _LINES = st.sampled_from(
         ("Q: Dogs?\nA: Free.\nQ: Cats?\nA: No.", ["Q: Dogs?\nA: Free.", "Q: Cats?\nA: No."]),
         ("Dogs?\n\nFree.\n\nCats?\n\nNo.", ["Dogs?\nFree.", "Cats?\nNo."]),
         ("Are dogs free?\nYes.\nAnd cats?\nNo.", ["Are dogs free?\nYes.", "And cats?\nNo."]),
+        (
+            "犬は無料ですか？\nはい。\n猫は？\nいいえ。",
+            ["犬は無料ですか？\nはい。", "猫は？\nいいえ。"],
+        ),
+        ("狗免费吗？\n是的。\n猫呢？\n不。", ["狗免费吗？\n是的。", "猫呢？\n不。"]),
+        ("هل الكلاب مجانية؟\nنعم.\nوالقطط؟\nلا.", ["هل الكلاب مجانية؟\nنعم.", "والقطط؟\nلا."]),
         ("Opening hours\n\nFrom ten to noon.", ["Opening hours\nFrom ten to noon."]),
         ("A sentence that is\nbroken here.", ["A sentence that is broken here."]),
     ],
