@@ -10,7 +10,7 @@ from foremind_eval.doubles.background_answers import background_answer
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.acceptance.world import World, world
-from tests.conftest import StartServer
+from tests.conftest import StartServer, owner_of
 
 
 async def foremind(w: World, *arguments: str, llm_url: str | None = None) -> tuple[int, str]:
@@ -149,3 +149,94 @@ async def test_an_unknown_relationship_is_a_clear_error(start: StartServer, tmp_
         status, output = await foremind(w, "files", "write", "nobody", "wren", str(tmp_path))
         assert status == 1
         assert "no relationship of 'nobody' with 'wren'" in output
+
+
+async def test_what_is_written_by_hand_is_kept_whole_or_refused(
+    start: StartServer, tmp_path: Path
+) -> None:
+    """By its file and line, with nothing changed on the server or in the folder."""
+    async with world(start, model=False) as w:
+        await w.talk("My goal is to run a marathon")
+        folder = tmp_path / "ana"
+        status, output = await foremind(w, "files", "write", "ana", "wren", str(folder))
+        assert status == 0, output
+        vault, guidelines = folder / "vault.md", folder / "guidelines.md"
+        whole = "\\\\server\\share\n" + "x" * 7980 + "\n\\end"
+        too_long = f"{vault.read_text()}\n## Mine\n\n{'x' * 9021}\n"
+        vault.write_text(too_long)
+        persona = guidelines.read_text()
+        guidelines.write_text(f"{persona}\nBe kind.\n")
+        (folder / "ideas.md").write_text("A trip to Faro\0")
+        (folder / "topics.md").unlink()
+        (folder / "topics.md").mkdir()
+        status, output = await foremind(w, "files", "read", str(folder))
+        assert (status, "topics.md: expected a file to read" in output) == (1, True), output
+        (folder / "topics.md").rmdir()
+        status, output = await foremind(w, "files", "read", str(folder))
+        assert status == 1
+        assert "Traceback" not in output
+        for named in ("vault.md, line 4: ", "8000 characters, got 9021", "guidelines.md: ",
+                      "ideas.md: "):  # fmt: skip
+            assert named in output, output
+        assert vault.read_text() == too_long
+        assert await w.records("vault") == []
+        status, output = await foremind(w, "files", "write", "ana", "wren", str(folder))
+        assert status == 1
+        for name in ("guidelines.md", "ideas.md", "vault.md"):
+            assert name in output, output
+        assert vault.read_text() == too_long
+        (folder / "ideas.md").unlink()
+        guidelines.unlink()
+        vault.write_text(too_long.replace("x" * 9021, whole))
+        status, output = await foremind(w, "files", "read", str(folder))
+        assert (status, "Made 1 changes, 0 conflicts" in output) == (0, True), output
+        (pin,) = await w.records("vault")
+        assert pin["content"] == whole
+        assert guidelines.read_text() == persona
+        for command in (("read",), ("write", "ana", "wren"), ("read",)):
+            status, output = await foremind(w, "files", *command, str(folder))
+            assert status == 0, output
+        assert await w.records("vault") == [pin]
+
+
+async def test_a_folder_of_others_is_not_overwritten(start: StartServer, tmp_path: Path) -> None:
+    """Nor is a damaged one read."""
+    async with world(start, model=False) as w:
+        await w.talk("Hello")
+        (tmp_path / "README.md").write_text("My project")
+        status, output = await foremind(w, "files", "write", "ana", "wren", str(tmp_path))
+        assert (status, "expected a folder that was written here" in output) == (1, True), output
+        assert (tmp_path / "README.md").read_text() == "My project"
+        for base in (b"", b"\xff", b'{"relationship": "x", "records": {}, "digests": {}}'):
+            (tmp_path / ".foremind.json").write_bytes(base)
+            status, output = await foremind(w, "files", "read", str(tmp_path))
+            assert status == 1
+            assert "expected a folder that was written here" in output, output
+
+
+async def test_edits_beyond_the_limit_of_all_records_are_listed(
+    start: StartServer, tmp_path: Path
+) -> None:
+    """Those that fit are made."""
+    async with world(start, model=False) as w:
+        await w.talk("Hello")
+        owner = owner_of(w.server.app.core)
+        for number in range(16):
+            content = {"layer": "vault", "content": f"big {number}"}
+            record = (await w.request("POST", "/records", content))["id"]
+            await owner.execute(
+                "UPDATE records SET content = repeat('x', 1047700) WHERE id = $1", int(record)
+            )
+        folder = tmp_path / "ana"
+        status, output = await foremind(w, "files", "write", "ana", "wren", str(folder))
+        assert status == 0, output
+        vault = folder / "vault.md"
+        vault.write_text(f"{vault.read_text()}\n## a\n\n{'y' * 7000}\n\n## b\n\n{'z' * 7000}\n")
+        status, output = await foremind(w, "files", "read", str(folder))
+        assert (status, "Made 1 changes, 1 conflicts" in output) == (1, True), output
+        conflicts = (folder / "conflicts.md").read_text()
+        assert (
+            "vault: a new record: content: the records of a relationship take at most" in conflicts
+        )
+        assert "z" * 7000 in conflicts
+        assert "y" * 7000 in vault.read_text()

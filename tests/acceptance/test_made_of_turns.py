@@ -271,3 +271,17 @@ async def test_what_was_written_into_a_pin_by_hand_is_corrected_or_stays(
         stored = await stored_text(w.server)
         assert "behind the picture" not in stored
         assert "in a jar" not in stored
+
+
+async def test_a_pin_is_as_long_as_its_message(start: StartServer) -> None:
+    """Also where messages are longer than records may be; it can be exported and imported."""
+    async with world(start, model=False, max_text_chars=12_000) as w:
+        text = "the story of my boat: " + "and it sailed on " * 600
+        await w.talk(f"save this: {text}")
+        (pin,) = await w.records("vault")
+        assert pin["content"] == text.strip()
+        exported = await w.request("GET", "/export")
+        await w.request("DELETE", "/memories")
+        assert (await w.import_file(exported)).is_success
+        (pin,) = await w.records("vault")
+        assert pin["content"] == text.strip()

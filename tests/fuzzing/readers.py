@@ -20,7 +20,7 @@ from foremind.background.prompts import EpisodesAnswer
 from foremind.cards import card_fields, card_file, card_macros
 from foremind.domain.companion import CompanionSettings, SignificanceRules
 from foremind.domain.erasure import RecordText, TranscriptText
-from foremind.domain.errors import NOT_JSON, InvalidMessage
+from foremind.domain.errors import NOT_JSON, InvalidFile, InvalidMessage
 from foremind.domain.memory import Candidate, KnownMemory, Recalled, SimilarMemory, WordStatistics
 from foremind.domain.policy import policy_for
 from foremind.domain.record import RECORD_LAYERS, Details, Record
@@ -158,6 +158,13 @@ def summarise(text: str, _: datetime) -> None:
     extractive_summary.left_open(utterances, 3)
     extractive_summary.settles(text, text)
     extractive_summary.topic_key(text)
+
+
+def read_folder(text: str, _: datetime) -> None:
+    """Find the edits in a folder, or what is refused of it."""
+    files = {"profile.md": f"## {text}\n\n{text}".encode(errors="surrogatepass")}
+    with contextlib.suppress(InvalidFile):
+        markdown_files.find_edits(files, markdown_files.ExportedBase("1", {}, {}))
 
 
 def take_notes(text: str, _: datetime) -> None:
@@ -339,9 +346,7 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     ),
     proper_names: lambda text, _: proper_names.everyday_names_in(text),
     sentences: lambda text, _: sentences.sentence_keys_in(text),
-    markdown_files: lambda text, _: markdown_files.find_edits(
-        {"profile.md": f"## {text}\n\n{text}"}, markdown_files.ExportedBase("1", {})
-    ),
+    markdown_files: read_folder,
     html_text: read_page,
     chunking: lambda text, _: chunking.split_into_chunks(text),
     layer_recall: lambda text, _: layer_recall.references_in(text),

@@ -9,6 +9,7 @@ from foremind.domain.clock import Clock
 from foremind.domain.companion import PROFILE_SLOTS
 from foremind.domain.errors import Conflict, InvalidMessage, NotFound
 from foremind.domain.record import (
+    SINGLE_RECORD_LAYERS,
     STATUSES,
     VECTOR_SEARCHED_LAYERS,
     Details,
@@ -23,7 +24,6 @@ from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.storage.record_store import RecordStore
 from foremind.text.tokenization import words_of
 
-_SINGLE_RECORD_LAYERS = ("hot", "summary", "opening")
 _ATTEMPTS = 5  # to change a record that is being changed concurrently
 
 
@@ -72,7 +72,7 @@ class ManualEditor:
             entries = of_layer(await self._records.all(relationship_id), "profile")
             replaced = replaced_by_manual(entries, record, slots)
         async with self._records.begin_changes(relationship_id, self._clock.now()) as changes:
-            if record.layer in _SINGLE_RECORD_LAYERS:
+            if record.layer in SINGLE_RECORD_LAYERS:
                 replaced = list(await changes.records_in_layers([record.layer]))
             await changes.remove(replaced)
             record_id = await changes.add(record)

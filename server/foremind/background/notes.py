@@ -315,10 +315,10 @@ async def _evict(context: CurationContext, changes: RecordChanges, added: int) -
 
 def notes_to_evict(entries: Sequence[Record], added: int) -> list[int]:
     """Return the ids of entries beyond the limit: the least significant, of those the oldest."""
-    excess = len(entries) + added - _MAX_ENTRIES
+    generated = [entry for entry in entries if not is_manual(entry.made_by)]
+    excess = len(generated) + added - _MAX_ENTRIES
     if excess <= 0:
         return []
-    generated = [entry for entry in entries if not is_manual(entry.made_by)]
     rules = SignificanceRules()
     generated.sort(
         key=lambda entry: (score_significance(entry.content, None, rules).score, entry.updated_at)

@@ -3,7 +3,7 @@
 import asyncio
 import getpass
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,16 +16,18 @@ from foremind.background import three_way_merge
 from foremind.background.manual_edits import ManualEdit, ManualEditor
 from foremind.background.markdown_files import (
     BASE,
+    CONFLICTS,
     ExportedBase,
     FileEdit,
-    conflicts_file,
+    RefusedEdit,
+    changed_files,
     find_edits,
     render_folder,
 )
 from foremind.background.record_removal import RecordRemover
 from foremind.background.three_way_merge import AskModel
 from foremind.cli.running import run, say
-from foremind.domain.errors import Conflict, InvalidFile, ModelServerError, NotFound
+from foremind.domain.errors import Conflict, InvalidFile, ModelServerError, NotFound, TooLarge
 from foremind.domain.policy import policy_for
 from foremind.domain.record import NewRecord
 from foremind.domain.relationship import Relationship
@@ -50,8 +52,10 @@ def write(
 ) -> None:
     """Write the records of a user and a companion to a folder.
 
-    Edit the files with any tool, then apply the edits with `foremind files read`.
+    Edit the files with any tool, then apply the edits with `foremind files read`. Files that were
+    changed since they were written, or by others, are not overwritten.
     """
+    _check_nothing_is_lost(folder)
 
     async def write_files() -> int:
         async with core(load_settings(), say=say) as built:
@@ -65,31 +69,23 @@ def read(folder: Path = typer.Argument(help="Folder written by `foremind files w
     """Apply the edits made in a folder to its relationship, then write the folder again.
 
     Edits that contradict changes of the server are listed in conflicts.md; the exit code is then 1.
+    What cannot be kept whole is named by its file and line, and nothing is changed then.
     """
-    try:
-        base = msgspec.json.decode((folder / BASE).read_bytes(), type=ExportedBase)
-    except (OSError, msgspec.DecodeError) as error:
-        raise InvalidFile(f"{folder}: expected a folder that was written here: {error}") from None
-    files = {file.name: _read_text(file) for file in folder.glob("*.md")}
-    edits = find_edits(files, base)
+    base = _read_base(folder)
+    edits = find_edits(_read_files(folder), base)
     relationship_id = int(base.relationship)
 
-    async def apply_edits() -> list[FileEdit]:
+    async def apply_edits() -> list[RefusedEdit]:
         async with core(load_settings(), say=say) as built:
             relationship = await RelationshipStore(built.database).find_any(relationship_id)
-            conflicts = await _apply(built, relationship, edits, base)
-            await _write(built, relationship, folder)
+            refused = await _apply(built, relationship, edits, base)
+            await _write(built, relationship, folder, refused)
             await CurationStore(built.database).schedule_now(
                 relationship_id, built.runtime.clock.now()
             )
-            return conflicts
+            return refused
 
     conflicts = run(apply_edits())
-    path = folder / "conflicts.md"
-    if conflicts:
-        _write_private(path, conflicts_file(conflicts))
-    else:
-        path.unlink(missing_ok=True)
     print(f"Made {len(edits) - len(conflicts)} changes, {len(conflicts)} conflicts")
     raise typer.Exit(1 if conflicts else 0)
 
@@ -101,13 +97,17 @@ async def _find(built: Core, user: str, companion: str) -> Relationship:
     raise NotFound(f"There is no relationship of {user!r} with {companion!r}.", param="user")
 
 
-async def _write(built: Core, relationship: Relationship, folder: Path) -> int:
+async def _write(
+    built: Core, relationship: Relationship, folder: Path, refused: Sequence[RefusedEdit] = ()
+) -> int:
     companion = await built.stores.companions.find(relationship.companion)
     now = built.runtime.clock.now()
     await built.stores.records.add_audit_entry(relationship.id, _operator(), "read", "files", now)
     records = await built.stores.records.all(relationship.id)
     history = await built.stores.records.history(relationship.id)
-    files = render_folder(relationship.id, relationship.user_name, companion, records, history)
+    files = render_folder(
+        relationship.id, relationship.user_name, companion, records, history, refused
+    )
     await asyncio.to_thread(_write_files, folder, files)
     return len(records)
 
@@ -120,17 +120,53 @@ def _operator() -> str:
         return f"operator {os.getuid()}"
 
 
-def _read_text(file: Path) -> str:
+def _read_base(folder: Path) -> ExportedBase:
     try:
-        return file.read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidFile(f"{file}: expected UTF-8: {error}") from None
+        return msgspec.json.decode((folder / BASE).read_bytes(), type=ExportedBase)
+    except (OSError, ValueError, msgspec.DecodeError) as error:
+        raise InvalidFile(f"{folder}: expected a folder that was written here: {error}") from None
+
+
+def _read_files(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder by name, but hidden ones and editors' backups."""
+    files = {}
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or path.name.endswith("~"):
+            continue
+        try:
+            files[path.name] = path.read_bytes()
+        except OSError as error:
+            raise InvalidFile(f"{path}: expected a file to read: {error.strerror}") from None
+    return files
+
+
+def _check_nothing_is_lost(folder: Path) -> None:
+    """Make sure that no file is overwritten that holds what nobody has read back.
+
+    Raises:
+        InvalidFile: names the files.
+    """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise InvalidFile(f"{folder}: expected a folder")
+    files = _read_files(folder)
+    if not files:
+        return
+    changed = changed_files(files, _read_base(folder))
+    if changed:
+        raise InvalidFile(
+            f"{folder}: {', '.join(changed)} changed since the folder was written: apply that with "
+            "`foremind files read` first, or write to another folder"
+        )
 
 
 def _write_files(folder: Path, files: Mapping[str, str]) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, text in files.items():
         _write_private(folder / name, text)
+    if CONFLICTS not in files:
+        (folder / CONFLICTS).unlink(missing_ok=True)
 
 
 def _write_private(file: Path, text: str) -> None:
@@ -142,18 +178,20 @@ def _write_private(file: Path, text: str) -> None:
 
 async def _apply(
     built: Core, relationship: Relationship, edits: list[FileEdit], base: ExportedBase
-) -> list[FileEdit]:
-    """Apply edits one by one; return those that conflict with changes of the server."""
+) -> list[RefusedEdit]:
+    """Apply edits one by one; return those that conflict with changes of the server or limits."""
     editor = ManualEditor(built.stores.records, built.embedder, built.runtime.clock)
-    conflicts = []
+    refused = []
     async with _model_for(built, relationship) as ask:
         for edit in edits:
             try:
                 await _apply_edit(editor, built, relationship.id, edit)
+            except TooLarge as error:
+                refused.append(RefusedEdit(edit, error.message))
             except (Conflict, NotFound):
                 if not await _merge(editor, built, relationship.id, edit, base, ask):
-                    conflicts.append(edit)
-    return conflicts
+                    refused.append(RefusedEdit(edit, "it was changed on the server"))
+    return refused
 
 
 async def _merge(
@@ -211,7 +249,8 @@ async def _model_for(built: Core, relationship: Relationship) -> AsyncIterator[A
                 server, messages, three_way_merge.MergeResult, three_way_merge.MERGED_TOKENS
             )
             # The end of a truncated text would be lost.
-            return three_way_merge.MergeResult() if answer.cut_off else answer.value
+            is_cut = answer.cut_off or answer.corrections["too_long"]
+            return three_way_merge.MergeResult() if is_cut else answer.value
 
         yield ask_model
     finally:

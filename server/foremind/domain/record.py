@@ -21,6 +21,7 @@ Cursor = Literal["stated", "profiled", "noted", "summarised", "narrated"]
 Status = Literal["open", "deferred", "settled"]
 STATUSES: dict[RecordLayer, tuple[Status, ...]] = {"questions": get_args(Status)}
 
+SINGLE_RECORD_LAYERS: tuple[RecordLayer, ...] = ("hot", "summary", "opening")
 VECTOR_SEARCHED_LAYERS: frozenset[RecordLayer] = frozenset(
     {"episodes", "topics", "questions", "vault", "scratchpad"}
 )
@@ -93,7 +94,12 @@ class NewRecord:
 
 
 def truncate_to_limits(record: NewRecord) -> NewRecord:
-    """Return a record truncated to the limits, as what a model writes may exceed them."""
+    """Return a record truncated to the limits, as what a model writes may exceed them.
+
+    What a person wrote is never cut: whoever takes it refuses what is too long.
+    """
+    if is_manual(record.made_by):
+        return record
     refs = tuple(ref[:MAX_TITLE_CHARS] for ref in record.refs[:MAX_LIST_ITEMS])
     details = record.details
     lists = {

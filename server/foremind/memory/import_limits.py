@@ -91,4 +91,5 @@ class ImportLimits:
     def _max_chars(self, kind: str, speaker: str) -> int:
         if kind in _UTTERANCES:
             return self.companion_chars if speaker == "companion" else self.user_chars
-        return MAX_CONTENT_CHARS if kind in _CONTENT else MAX_TITLE_CHARS
+        # What was pinned may be as long as the message that asked for it.
+        return max(MAX_CONTENT_CHARS, self.user_chars) if kind in _CONTENT else MAX_TITLE_CHARS

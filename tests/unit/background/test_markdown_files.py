@@ -1,16 +1,27 @@
 """Markdown export: it parses back, and only changed records are edits."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.background.markdown_files import BASE, LAYERS, ExportedBase, find_edits, render_folder
+from foremind.background import markdown_files
+from foremind.background.markdown_files import (
+    BASE,
+    LAYERS,
+    ExportedBase,
+    FileEdit,
+    changed_files,
+    render_folder,
+)
 from foremind.domain.companion import Companion, CompanionSettings
+from foremind.domain.errors import InvalidFile
 from foremind.domain.record import NO_DETAILS, Record, RecordLayer, Revision
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
@@ -18,11 +29,11 @@ WREN = Companion(1, "wren", "Wren", "", "You are Wren.", CompanionSettings(), 1)
 # Any text, including what could be mistaken for a heading or a line break.
 TEXT = st.lists(
     st.one_of(
-        st.text(st.characters(codec="utf-8")),
+        st.text(st.characters(codec="utf-8", exclude_characters="\0")),
         st.sampled_from(
             ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "## ", "## [2.3 goal] ",
-             "## [planted] ", "<!-- made by user -->",
-             "[", "]", "\\", "\\## ", " ", "# ", "1" * 5000]
+             "## [planted] ", "<!-- made by user -->", "##\t", "### [2.3", "- [1.3 goal]",
+             "[", "]", "\\", "\\## ", "\\\\## ", "\\<!--", " ", "# ", "1" * 5000]
         ),
     ),
     max_size=6,
@@ -46,6 +57,15 @@ def exported(*records: Record) -> tuple[dict[str, str], ExportedBase]:
     """The files and the base of an export."""
     files = render_folder(7, "Ana", WREN, records, {})
     return files, msgspec.json.decode(files[BASE], type=ExportedBase)
+
+
+def find_edits(files: dict[str, str], base: ExportedBase) -> list[FileEdit]:
+    """The edits in a folder, of which every layer is parsed, changed or not."""
+    raw = {name: text.encode() for name, text in files.items() if name != BASE}
+    unread = {f"{layer}.md": "" for layer in LAYERS}
+    return markdown_files.find_edits(
+        raw, msgspec.structs.replace(base, digests=base.digests | unread)
+    )
 
 
 def through_disk(files: dict[str, str]) -> dict[str, str]:
@@ -130,3 +150,104 @@ def test_earlier_revisions_have_their_own_file() -> None:
         "walk a marathon\n"
     )
     assert find_edits(files, msgspec.json.decode(files[BASE], type=ExportedBase)) == []
+
+
+def test_a_text_is_kept_to_the_character() -> None:
+    """Backslashes, tabs and what looks like comments; whatever the editor's line breaks are."""
+    text = "\\\\server\\share\n\\alpha\n\t<!-- mine -->\n- [1.3 goal]\n### [2.3\n\x85\u2028é"
+    for line_break in ("\n", "\r\n", "\r"):
+        files, base = exported(record(1, "run"))
+        files["vault.md"] += f"## [a] b\n\n{text}\n"
+        raw = {"vault.md": files["vault.md"].replace("\n", line_break).encode("utf-8-sig")}
+        (edit,) = markdown_files.find_edits(raw, base)
+        assert (edit.content, edit.kind, edit.title, edit.record) == (text, "a", "b", None)
+        kept, base = exported(record(1, text))
+        assert find_edits(kept, base) == []
+
+
+def test_another_heading_of_the_only_record_changes_it() -> None:
+    """Of layers that have a single record."""
+    files, base = exported(record(1, "Ana sails.", "hot", kind=""))
+    files["hot.md"] = "# hot\n\n## Ana\n\nAna rows.\n"
+    (edit,) = find_edits(files, base)
+    assert (edit.record, edit.revision, edit.title, edit.content) == (1, 3, "Ana", "Ana rows.")
+
+
+NOTES = "# scratchpad\n\n## [1.3 goal]\n\nrun a marathon\n\n## [2.3 goal]\n\nlearn chess\n"
+HOT = "# hot\n\n## [3.3]\n\nAna sails.\n"
+#: What a person writes into a file, and what the refusal of it names.
+REFUSED: list[tuple[str, str | bytes, str]] = [
+    ("scratchpad.md", NOTES + "x" * 8001, "scratchpad.md, line 7: .* 8000 characters, got 80"),
+    ("scratchpad.md", f"{NOTES}## new\n\n{'x' * 9021}", "line 10: .* 8000 characters, got 9021"),
+    ("vault.md", f"# vault\n\n## {'x' * 301}\n\ny", "vault.md, line 3: .* title .* 300 .*301"),
+    ("vault.md", f"# vault\n\n## [{'x' * 301}] y\n\nz", "vault.md, line 3: .* kind .* 300 .*301"),
+    ("scratchpad.md", NOTES + "a\0b", "scratchpad.md, line 10: .*NUL"),
+    ("scratchpad.md", NOTES.replace("chess", "ch\0ess"), "scratchpad.md, line 9: .*NUL"),
+    ("vault.md", "# vault\n\n## caf\xe9\n".encode("latin-1"), "vault.md, line 3: expected UTF-8"),
+    ("vault.md", "# vault\n\n## x\n\ny".encode("utf-16"), "vault.md, line 1: expected UTF-8"),
+    ("vault.md", b"\x89PNG\r\n\x1a\n\0\xff", "vault.md, line 1: expected UTF-8"),
+    ("scratchpad.md", "", "scratchpad.md, line 1: expected its records"),
+    ("scratchpad.md", " \n\n", "scratchpad.md, line 1: expected its records"),
+    ("scratchpad.md", NOTES.replace("learn chess", ""), "line 7: expected a text below"),
+    ("vault.md", "# vault\n\n## The code is 4711\n", "vault.md, line 3: expected a text below"),
+    ("vault.md", "# vault\n\nThe code is 4711\n", "vault.md, line 3: expected a heading"),
+    ("vault.md", "# My pins\n", "vault.md, line 1: expected a heading"),
+    ("scratchpad.md", "Hi\n" + NOTES, "scratchpad.md, line 1: expected a heading"),
+    ("scratchpad.md", NOTES.replace("## [2", "### [2"), r"line 7: .*`## \[2\.1 kind\] title`"),
+    ("scratchpad.md", NOTES.replace("## [2", "[2"), r"line 7: .*`## \[2\.1 kind\] title`"),
+    (
+        "scratchpad.md",
+        NOTES.replace("[2.3", "[9.3"),
+        "line 7: expected a record of this file, not 9",
+    ),
+    ("scratchpad.md", NOTES.replace("[2.3", "[1.3"), "line 7: expected record 1 once"),
+    ("scratchpad.md", NOTES + NOTES[13:42], "line 11: expected record 1 once"),
+    (
+        "vault.md",
+        "# vault\n\n## [1.3 goal]\n\nrun a marathon\n",
+        "line 3: expected a record of this",
+    ),
+    ("hot.md", HOT + "\n## More\n\nAna rows.\n", "hot.md, line 7: expected one heading"),
+    ("guidelines.md", "# guidelines\n\nBe kind.\n", "guidelines.md: is read-only"),
+    ("history.md", "", "history.md: is read-only"),
+    ("README.md", "mine", "README.md: is read-only"),
+    ("conflicts.md", "mine", "conflicts.md: is read-only"),
+    ("ideas.md", "# ideas\n", "ideas.md: expected only the files that were written here"),
+    ("vault copy.md", "# vault\n", "vault copy.md: expected only"),
+    ("Vault.md", "# vault\n", "Vault.md: expected only"),
+    ("vault", "# vault\n", "vault: expected only"),
+    ("vault.txt", "# vault\n", "vault.txt: expected only"),
+    ("photo.png", b"\x89PNG", "photo.png: expected only"),
+]
+
+
+@pytest.mark.parametrize(("name", "written", "named"), REFUSED)
+def test_what_cannot_be_kept_whole_is_refused_by_name(
+    name: str, written: str | bytes, named: str
+) -> None:
+    """With the line, and the limit where there is one; nothing else is read then."""
+    texts, base = exported(
+        record(1, "run a marathon"),
+        record(2, "learn chess"),
+        record(3, "Ana sails.", "hot", kind=""),
+    )
+    files = {name: text.encode() for name, text in texts.items() if name != BASE}
+    assert markdown_files.find_edits(files, base) == []
+    files["topics.md"] += b"## [] Sailing\n\nAna sails.\n"
+    assert len(markdown_files.find_edits(files, base)) == 1
+    files[name] = written if isinstance(written, bytes) else written.encode()
+    with pytest.raises(InvalidFile, match=named) as refused:
+        markdown_files.find_edits(files, base)
+    assert "\n" not in refused.value.message
+    assert name in changed_files(files, base)
+
+
+def test_all_that_is_refused_is_named_at_once() -> None:
+    """So that it can be mended in one go."""
+    _, base = exported(record(1, "run a marathon"))
+    files = {name: written if isinstance(written, bytes) else written.encode()
+             for name, written, _ in REFUSED}  # fmt: skip
+    with pytest.raises(InvalidFile) as refused:
+        markdown_files.find_edits(files, base)
+    named = {re.split("[,:]", problem)[0] for problem in refused.value.message.splitlines()}
+    assert named == files.keys()

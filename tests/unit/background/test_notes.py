@@ -90,8 +90,10 @@ def test_the_least_significant_entries_are_evicted_and_manual_ones_never() -> No
     entries[1] = replace(entries[1], made_by="user")
     later = NOW + timedelta(days=1)
     entries[2] = replace(entries[2], updated_at=later)
-    assert notes_to_evict(entries[:-3], 3) == []
-    assert notes_to_evict(entries, 2) == [3, 4]
+    assert notes_to_evict(entries[:-3], 4) == []  # the one by hand does not count
+    assert notes_to_evict(entries, 3) == [3, 4]
+    by_hand = [replace(note, id=note.id + 1000, made_by="developer") for note in entries]
+    assert notes_to_evict([*entries, *by_hand], 3) == [3, 4]
 
 
 def test_a_model_is_shown_the_newest_and_the_nearest_entries() -> None:
