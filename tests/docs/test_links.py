@@ -21,6 +21,7 @@ _ROOTS = (ROOT, PACKAGE)
 # Spans that look like files of the repository and are not. Each must occur in some document.
 NOT_OURS = {
     "conflicts.md": "written by `foremind files read`",
+    "guidelines.md": "written by `foremind files write`",
     "history.md": "written by `foremind files write`",
     "deploy/.env": "written by deploy/compose/new-env.sh",
     "foremind.toml": "the operator's",
