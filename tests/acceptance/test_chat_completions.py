@@ -400,6 +400,10 @@ async def test_ids_of_memories_are_for_those_who_may_read_them(
         ({"messages": [{"role": "narrator", "content": "Hello"}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": " "}]}, "messages"),
         ({"messages": [{"role": "user", "content": "x" * 8001}]}, "messages"),
+        ({"messages": [
+            {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"},
+            {"role": "user", "content": " "},
+        ]}, "messages"),
         ({"messages": [{"role": "user", "content": 7}]}, "messages[0].content"),
         ({"model": "nobody"}, "model"),
         ({"n": 2}, "n"),

@@ -265,6 +265,18 @@ async def test_a_chat_is_named_by_either_header(server: RunningServer) -> None:
     assert await again.sessions() == 2
 
 
+async def test_temporary_chats_of_a_window_are_not_one(server: RunningServer) -> None:
+    """Open WebUI gives all of them one name, which is none."""
+    names = [{"x-openwebui-chat-id": "local:w4"}] * 2
+    first, second = [await front_end(server, default_headers=name) for name in names]
+    await first.say("Hi")
+    second.messages = [dict(message) for message in first.messages]
+    await first.say(CAT)
+    await second.say("Where is the sea?")
+    assert CAT in await first.stored()
+    assert await first.sessions() == 2
+
+
 async def test_pictures_and_blank_messages_begin_no_session(server: RunningServer) -> None:
     """A picture alone is noted as one; a message of nothing is none."""
     ana = await front_end(server)

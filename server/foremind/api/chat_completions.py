@@ -40,6 +40,7 @@ from foremind.domain.turn_request import (
     TurnEvent,
     TurnPiece,
 )
+from foremind.runtime.offload import run_or_offload
 from foremind.storage.companion_store import CompanionStore
 
 _MAX_BODY_BYTES = 2_000_000  # of a whole transcript
@@ -49,6 +50,7 @@ _SPEAKERS: dict[str, Speaker] = {"user": "user", "assistant": "companion"}
 _PICTURE, _ATTACHMENT = "[picture]", "[attachment]"
 #: What names the conversation, the first that is there.
 _CHAT_HEADERS = ("x-foremind-chat-id", "x-openwebui-chat-id")
+_SHARED_NAME = "local:"  # Open WebUI's for all temporary chats of a window
 _MAX_TOKENS = 1e9
 #: The fields of a turn that an error may name, as they are called here.
 _FIELDS = {
@@ -145,7 +147,7 @@ class _ChatCompletionEndpoints:
         body = await read_json(request, ChatCompletionRequest, _MAX_BODY_BYTES)
         principal = authenticator.player(caller, *_named_user(request, body, open_=caller is None))
         request.state.connection.mark_identified()
-        asked = _transcript_request(request, body)
+        asked = await _transcript_request(request, body)
         async with AsyncExitStack() as stack:
             turn = self._services.transcripts.turn(principal, asked)
             reply = await while_connected(request.receive, self._begin(stack, turn, body.model))
@@ -213,10 +215,11 @@ def _named_user(
         or header_text(request, "x-openwebui-user-id")
         or (DEFAULT_USER if open_ else None)
     )
-    return user_id, header_text(request, "x-openwebui-user-name") or None
+    name = header_text(request, "x-openwebui-user-name") or ""
+    return user_id, name.strip() or None
 
 
-def _transcript_request(request: Request, body: ChatCompletionRequest) -> TranscriptRequest:
+async def _transcript_request(request: Request, body: ChatCompletionRequest) -> TranscriptRequest:
     """Return the conversation that a request contains.
 
     Raises:
@@ -235,13 +238,14 @@ def _transcript_request(request: Request, body: ChatCompletionRequest) -> Transc
             raise InvalidMessage(f"{param}: expected system, user or assistant", param=param)
         if message.role not in _TOOL_ROLES:
             said.append(Said(speaker, _text_of(message)))
-    asked = read_messages(said)
+    chars = sum(len(message.text) for message in said)
+    asked = await run_or_offload(chars, lambda: read_messages(said))
     limits = [limit for limit in (body.max_completion_tokens, body.max_tokens) if limit is not None]
-    chat = next(filter(None, (header_text(request, name) for name in _CHAT_HEADERS)), None)
+    chat = next(filter(None, (header_text(request, name) for name in _CHAT_HEADERS)), "")
     return TranscriptRequest(
         body.model,
         asked.transcript,
-        chat,
+        None if not chat or chat.startswith(_SHARED_NAME) else chat,
         asked.attached,
         body.temperature,
         next((int(min(limit, _MAX_TOKENS)) for limit in limits if limit >= 1), None),

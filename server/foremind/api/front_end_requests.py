@@ -6,6 +6,7 @@ its words can be configured.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,27 +16,28 @@ from foremind.domain.turn_request import EarlierTurn
 
 _MAX_SEARCHED_CHARS = 20_000  # at either end of a text that may be a task
 
-_ASKED_FOR = (
-    r"(title|tags?|summar(y|ies)|emojis?|follow[- ]?ups?|search(es)?|quer(y|ies)|keywords?|"
-    r"captions?|topics?|name|sentiments?|emotions?|expressions?|facts?|memor(y|ies)|"
-    r"continuation|completion|suggestions?|prompt|language)"
-)
-_ASKING = (
-    r"(generate|provide|create|write|suggest|give|analy[sz]e|detect|name|classify|determine|"
-    r"extract|choose|return|produce|translate|identify|condense|complete|propose)"
-)
-#: A request for something about a conversation.
-_REQUEST = re.compile(
-    rf"(^|[.!:]\s+)\W*((please|now|you (should|must)|your task is to)\s+)?"
-    rf"({_ASKING}\b[\s\S]{{0,300}}?\b{_ASKED_FOR}|summari[sz]e)\b",
+_MARKS = r"[^\w\n]{0,6}"  # bounded, as texts may be megabytes of them
+#: A request, and within how many characters what is asked for.
+_ASKING = re.compile(
+    rf"(?:^|[.!:]\s{{1,3}}){_MARKS}(?:(?:please|now|you (?:should|must)|your task is to)\s)?"
+    r"(?:generate|provide|create|write|suggest|give|analy[sz]e|detect|name|classify|determine|"
+    r"extract|choose|return|produce|translate|identify|condense|complete|propose|"
+    r"(summari[sz]e))\b",
     re.IGNORECASE | re.MULTILINE,
+)
+_REQUEST_CHARS = 300
+_ASKED_FOR = re.compile(
+    r"\b(title|tags?|summar(y|ies)|emojis?|follow[- ]?ups?|search(es)?|quer(y|ies)|keywords?|"
+    r"captions?|topics?|name|sentiments?|emotions?|expressions?|facts?|memor(y|ies)|"
+    r"continuation|completion|suggestions?|prompt|language)\b",
+    re.IGNORECASE,
 )
 #: A conversation that is quoted: with who said what, or below a heading.
 _QUOTED_CHAT = re.compile(
-    r"^\W{0,4}(user|human|assistant|ai|system|bot)\W{0,3}:"
-    r"|^\W*((chat|conversation|message|recent|current|new) )*"
-    r"(history|conversation|lines|messages|transcript|dialogue|chat)\W*:\s*$"
-    r"|\n\s*(new summary|summary|title|tags|emoji|queries)\s*:\s*\Z",
+    rf"^{_MARKS}(user|human|assistant|ai|system|bot){_MARKS}:"
+    rf"|^{_MARKS}((chat|conversation|message|recent|current|new) ){{0,3}}"
+    rf"(history|conversation|lines|messages|transcript|dialogue|chat){_MARKS}:[ \t]{{0,6}}$"
+    r"|\n[ \t]{0,6}(new summary|summary|title|tags|emoji|queries) ?:\s{0,6}\Z",
     re.IGNORECASE | re.MULTILINE,
 )
 #: What only a program writes to a model.
@@ -57,11 +59,11 @@ _TOOLS = re.compile(r"\s*available tools\s*:", re.IGNORECASE)
 _CONTINUE = re.compile(
     r"\[\s*(please )?(continue|go on with|keep (on )?writing|extend)\b[^\[\]]*\]", re.IGNORECASE
 )
-#: Passages of files and pages; a template may name the tags of the later ones before the first.
-_PASSAGES = [
-    re.compile(rf"<({tag})\b[^>]*>.*</\1>", re.IGNORECASE | re.DOTALL)
-    for tag in ("context", "documents?", "source")
-]
+#: The tags of passages of files and pages; a template may name the later ones before the first.
+_PASSAGES = ("context", "documents", "document", "source")
+_TEMPLATE = re.compile(r"^#+ ?task\b", re.IGNORECASE | re.MULTILINE)
+#: What is put behind a message where the model may run code.
+_TOOL_PROMPT = re.compile(r"\n#{2,6} tools available\n", re.IGNORECASE)
 _USER_QUERY = re.compile(r"<(user_query|query|question)>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
 _QUESTION_LINE = re.compile(r"^(?:user )?(?:query|question)\s*:\s*", re.IGNORECASE | re.MULTILINE)
 _ATTACHED = re.compile(r"\AAttached document\(s\):\n```.*\n```(\n|\Z)", re.DOTALL)
@@ -94,8 +96,9 @@ def read_messages(messages: Sequence[Said]) -> FrontEndRequest:
     Raises:
         InvalidMessage: the messages are a task of the front end, or not those of a conversation.
     """
+    messages = [said for said in messages if said.speaker == "user" or said.text.strip()]
     last = max((number for number, said in enumerate(messages) if said.speaker), default=-1)
-    if last < 0:
+    if last < 0 or not messages[last].text.strip():
         raise InvalidMessage(
             "messages: expected a message of the user at the end", param="messages"
         )
@@ -148,7 +151,19 @@ def _asks_about_chat(text: str, instructions: str = "") -> bool:
     if _TASK.search(text):
         return True
     asked = text if not instructions else instructions[:_MAX_SEARCHED_CHARS]
-    return bool(_QUOTED_CHAT.search(text) and _REQUEST.search(asked))
+    return _QUOTED_CHAT.search(text) is not None and _requests(asked)
+
+
+def _requests(text: str) -> bool:
+    """Return whether a text asks for what is made of a conversation."""
+    found = [match.start() for match in _ASKED_FOR.finditer(text)]
+    for request in _ASKING.finditer(text):
+        following = bisect_left(found, request.end())
+        if request[1] or (
+            following < len(found) and found[following] < request.end() + _REQUEST_CHARS
+        ):
+            return True
+    return False
 
 
 def _asks_to_continue(messages: Sequence[Said]) -> bool:
@@ -164,16 +179,30 @@ def _asks_to_continue(messages: Sequence[Said]) -> bool:
 
 def _taken_apart(text: str) -> tuple[str, str]:
     """Return the passages around a question, and the question; no passages if there are none."""
+    tools = _TOOL_PROMPT.search(text)
+    if tools is not None:
+        text = text[: tools.start()].rstrip()
     attached = _ATTACHED.match(text)
     if attached is not None and text[attached.end() :].strip():
         return attached[0].strip(), text[attached.end() :].strip()
-    passages = next((found for tag in _PASSAGES if (found := tag.search(text))), None)
+    passages = _passages(text)
     if passages is None:
         return "", text
-    after = text[passages.end() :].strip()
+    shown, after = text[passages], text[passages.stop :].strip()
     query = _USER_QUERY.match(after)
     if query is not None:
-        return passages[0], after[query.end() :].strip() or query[2].strip()
-    lines = list(_QUESTION_LINE.finditer(after or text[: passages.start()]))
-    question = after[lines[-1].end() :].strip() if after and lines else after
-    return (passages[0], question) if question else ("", text)
+        return shown, after[query.end() :].strip() or query[2].strip()
+    if not after:  # the question is before the template
+        after = _TEMPLATE.split(text[: passages.start], maxsplit=1)[0].strip()
+    lines = list(_QUESTION_LINE.finditer(after, len(after) - _MAX_SEARCHED_CHARS))
+    question = after[lines[-1].end() :].strip() if lines else after
+    return (shown, question) if question else ("", text)
+
+
+def _passages(text: str) -> slice | None:
+    """Return where passages stand in a text, from their first tag to their last one."""
+    for tag in _PASSAGES:
+        opened, closed = text.find(f"<{tag}"), text.rfind(f"</{tag}>")
+        if 0 <= opened < closed:
+            return slice(opened, closed + len(tag) + 3)
+    return None

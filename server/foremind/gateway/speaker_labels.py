@@ -17,15 +17,20 @@ _ANY_USER = frozenset({"user", "you"})  # what the user is called who has set no
 _MIN_PREAMBLE = 2  # paragraphs of prompts before what is said, where nothing marks its beginning
 #: The paragraph after which a chat begins.
 _CHAT_BEGINS = re.compile(r"\[start a new (group )?chat\b.*\]", re.IGNORECASE)
-#: A paragraph that is a prompt: in brackets, about how to reply; or only that.
+#: What a prompt in brackets is about.
+_ABOUT_REPLIES = re.compile(
+    r"\b(repl(y|ies)|respon(d|se)s?|roleplay\w*|chat|messages?|narrat\w+|write|system|summary|"
+    r"notes?|characters?|paragraphs?|instructions?|style|scenario|scene)\b",
+    re.IGNORECASE,
+)
+_OUT_OF_CHARACTER = re.compile(r"\[\s*ooc\b", re.IGNORECASE)
+#: A paragraph that is only a prompt.
 _PROMPT = re.compile(
-    r"\[(?!\s*ooc\b).*\b(repl(y|ies)|respon(d|se)s?|roleplay\w*|chat|messages?|narrat\w+|write|"
-    r"system|summary|notes?|characters?|paragraphs?|instructions?|style|scenario|scene)\b.*\]"
-    r"|((always|please) )?(stay|remain) in character\b.*"
-    r"|write (your|the|\S+'s) next (reply|response|message)\b.*"
-    r"|(do not|don't|never) (write|speak|act|reply|respond) (for|as) .*"
+    r"((always|please) )?(stay|remain) in character\b"
+    r"|write (your|the|\S{1,64}'s) next (reply|response|message)\b"
+    r"|(do not|don't|never) (write|speak|act|reply|respond) (for|as) "
     r"|((always|please|only) )?(reply|respond|write) (only )?(in|with|as) .*"
-    r"\b(character|paragraphs?|(first|third) person|role-?play)\b.*",
+    r"\b(character|paragraphs?|(first|third) person|role-?play)\b",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -146,6 +151,12 @@ def _without_prompts(text: str) -> str:
 def _stripped(paragraphs: Iterable[str]) -> Iterable[str]:
     """Return paragraphs in reverse order, without the prompts at their end."""
     said = list(paragraphs)
-    while said and _PROMPT.fullmatch(said[-1].strip()):
+    while said and _is_prompt(said[-1].strip()):
         said.pop()
     return reversed(said)
+
+
+def _is_prompt(text: str) -> bool:
+    if text.startswith("[") and text.endswith("]"):
+        return bool(_ABOUT_REPLIES.search(text)) and not _OUT_OF_CHARACTER.match(text)
+    return _PROMPT.match(text) is not None
