@@ -65,3 +65,12 @@ INSERT INTO erased_users (erased_at, by_operator, receipt) VALUES ($1, $2, $3);
 -- name: revocations_of_user
 -- Lists the revocations of a user's tokens.
 SELECT token_id, until FROM revocations WHERE subject = $1 ORDER BY until;
+
+-- name: relationship_ids_of_user
+-- Lists the relationships of a user.
+SELECT id FROM relationships WHERE user_id = $1 ORDER BY id;
+
+-- name: stored_turns
+-- Counts the turns of a relationship, and the bytes that their texts take.
+SELECT count(*) AS turns, coalesce(sum(pg_column_size(content)), 0)::bigint AS bytes
+FROM turns WHERE relationship_id = $1;

@@ -237,6 +237,22 @@ async def test_nothing_is_kept_of_a_user_whose_consent_is_missing(start: StartSe
     assert await owner_of(server.app.core).fetchval("SELECT count(*) FROM turns") == 0
 
 
+async def test_what_is_remembered_counts_towards_the_messages_of_its_user(
+    start: StartServer,
+) -> None:
+    """So nobody stores more through this door than by talking."""
+    server = await start(mcp=True, sends_per_s=0.01)
+    async with client_of(server) as client:
+        errors = []
+        for number in range(8):
+            result = await client.call_tool("remember", ANA | {"text": f"{SAID} {number}"})
+            if result.is_error:
+                errors.append(result.structured_content["error"]["code"])
+        await call(client, "recall", query="bees")
+    assert errors
+    assert set(errors) == {"rate_limited"}
+
+
 async def test_the_door_is_guarded_as_every_route_is(start: StartServer) -> None:
     """Before the protocol is spoken: tokens, pages, rebound names, methods, sizes, JSON."""
     server = await start(mcp=True, auth_secret=SECRET, http_per_s=1.0)

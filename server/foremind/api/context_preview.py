@@ -86,13 +86,22 @@ async def prepare_context(
     history: Sequence[PastTurn] = (),
     session: UUID | None = None,
 ) -> PreparedContext:
-    """Return what is recalled for a draft after some turns, under the settings in force."""
+    """Return what is recalled for a draft after some turns, under the settings in force.
+
+    Whoever types goes first.
+
+    Raises:
+        RateLimited: the caller has too many searches in progress.
+    """
     relationship = resolved.relationship
     language = await prompt_language(
         services.stores.turns, relationship.language, relationship.id, session
     )
     scope = _retrieval_scope(services, resolved, history, session, language)
-    return await services.context.builder.prepare(normalise(draft), lambda: scope, Priority.PAUSE)
+    async with services.searches.turn(resolved.principal.user_id):
+        return await services.context.builder.prepare(
+            normalise(draft), lambda: scope, Priority.REQUEST
+        )
 
 
 def always_searching(resolved: ResolvedRelationship) -> ResolvedRelationship:

@@ -25,6 +25,7 @@ from foremind.memory.correct import Corrector
 from foremind.memory.erase import Eraser
 from foremind.memory.import_relationship import RelationshipImporter
 from foremind.runtime.services import RuntimeServices
+from foremind.storage.fair_queue import ConnectionQueue
 from foremind.storage.stores import Stores
 from foremind.storage.transfer_store import TransferStore
 from foremind.typeahead.context_services import ContextServices
@@ -73,6 +74,8 @@ class RelationshipServices:
     editing: EditingServices
     transfer: TransferServices
     background_worker: BackgroundWorker
+    #: Where searches of programs wait for each other, so that they take little from typing.
+    searches: ConnectionQueue
 
 
 @dataclass(frozen=True, slots=True)

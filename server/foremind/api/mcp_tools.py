@@ -109,12 +109,17 @@ class ContextArguments(Arguments, frozen=True, kw_only=True):
     draft: Annotated[str, Meta(description="The text of the draft.")]
 
 
+#: Charges a message of so many characters to the rate of a user; raises RateLimited.
+ChargeMessage = Callable[[str, int], None]
+
+
 class ToolServices(msgspec.Struct, frozen=True):
     """The services of the tools."""
 
     relationships: RelationshipServices
     authority: Authority
     rememberer: Rememberer
+    charge: ChargeMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +198,7 @@ async def _remember(
     if companion.retired:
         raise NotFound("companion: this companion has been retired", param="companion")
     user_id = principal.effective_user_id
+    services.charge(user_id, len(text))
     known = await views.stores.users.get(user_id)
     if known is not None and not principal.states_name:
         principal = replace(principal, name=known.name)

@@ -35,6 +35,7 @@ from foremind.storage.embedded_postgres import EmbeddedPostgres, as_server, embe
 from foremind.storage.migrations import migrate
 from foremind.storage.model_binding import bind_model
 from foremind.storage.stores import Stores
+from foremind.storage.user_quota import UserQuota
 
 # Allowed for a turn on top of the model's own timeout, until its reply is stored.
 _STORE_REPLY_S = 60.0
@@ -123,7 +124,8 @@ async def core(
             )
         )
         claim_duration = timedelta(seconds=settings.llm_reply_timeout_s + _STORE_REPLY_S)
-        stores = Stores.of(database, manifest.fingerprint, claim_duration)
+        quota = await stack.enter_async_context(UserQuota(database, settings.user_bytes, clock))
+        stores = Stores.of(database, manifest.fingerprint, claim_duration, quota)
         await bind_model(database, manifest.name, manifest.fingerprint, manifest.dimension)
         search = GatedSearch(
             RankedSearch(StoredCandidates(stores.memories), manifest.languages, manifest.floor),

@@ -41,8 +41,13 @@ from foremind.memory.erase import Eraser
 from foremind.memory.import_relationship import RelationshipImporter
 from foremind.memory.user_erasure import UserEraser
 from foremind.storage.curation_store import CurationStore
+from foremind.storage.fair_queue import ConnectionQueue
 from foremind.storage.probe import DatabaseProbe
 from foremind.storage.transfer_store import TransferStore
+
+# Searches of programs run one at a time, below what is typed; callers take turns.
+_MAX_WAITING_SEARCHES = 50  # of one caller
+_SEARCH_TIMEOUT_S = 10.0
 
 
 async def build_asgi(
@@ -79,7 +84,9 @@ async def build_asgi(
     )
     eraser = build_eraser(components)
     views = _relationship_services(components, services, authenticator, eraser)
-    mcp = await start_mcp_server(views, services.authority, components.ingester, stack)
+    mcp = await start_mcp_server(
+        views, services.authority, components.ingester, turns.charge, stack
+    )
     asgi = Starlette(
         routes=[
             WebSocketRoute("/v1/ws", SocketEndpoint(services, registry).serve),
@@ -175,4 +182,5 @@ def _relationship_services(
             importer=RelationshipImporter(transfer, embedder, components.ingester),
         ),
         background_worker=services.after_reply.background_worker,
+        searches=ConnectionQueue(1, 1, _MAX_WAITING_SEARCHES, _SEARCH_TIMEOUT_S),
     )

@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 
 from foremind.api.dependencies import RelationshipServices
 from foremind.api.mcp_routes import MessageAnswers
-from foremind.api.mcp_tools import ToolServices
+from foremind.api.mcp_tools import ChargeMessage, ToolServices
 from foremind.auth.authority import Authority
 from foremind.domain.errors import SetupError
 from foremind.memory.ingest import MemoryIngester
@@ -15,6 +15,7 @@ async def start_mcp_server(
     views: RelationshipServices,
     authority: Authority,
     ingester: MemoryIngester,
+    charge: ChargeMessage,
     stack: AsyncExitStack,
 ) -> MessageAnswers | None:
     """Start the MCP server on a stack; return None if it is off.
@@ -31,5 +32,5 @@ async def start_mcp_server(
             f"FOREMIND_MCP needs the module {error.name}: pip install 'foremind[mcp]'"
         ) from None
     rememberer = Rememberer(views.stores.turns, ingester, views.runtime.clock)
-    server = McpServer(ToolServices(views, authority, rememberer))
+    server = McpServer(ToolServices(views, authority, rememberer, charge))
     return await stack.enter_async_context(server.running())

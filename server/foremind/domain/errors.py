@@ -91,6 +91,12 @@ class TooLarge(RequestError):
     code = "too_large"
 
 
+class StorageFull(RequestError):
+    """The user has stored as much as one user may."""
+
+    code = "storage_full"
+
+
 class UnsupportedMediaType(RequestError):
     """The body has a media type that this request does not support."""
 

@@ -117,7 +117,7 @@ class SingleTurns:
             )
         if self._registry.is_draining():
             raise Draining("The server is draining; send it again.")
-        self._charge(principal.effective_user_id, chars)
+        self.charge(principal.effective_user_id, chars)
 
     def check_text(self, text: str) -> None:
         """Check the length of a message.
@@ -176,7 +176,7 @@ class SingleTurns:
                 )
             yield event
 
-    def _charge(self, user_id: str, chars: int) -> None:
+    def charge(self, user_id: str, chars: int) -> None:
         """Charge a message to the rate that its user has over all connections.
 
         Raises:

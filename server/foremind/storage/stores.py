@@ -13,6 +13,7 @@ from foremind.storage.record_store import RecordStore
 from foremind.storage.relationship_store import RelationshipStore
 from foremind.storage.state_store import StateStore
 from foremind.storage.turn_store import TurnStore
+from foremind.storage.user_quota import UserQuota
 from foremind.storage.user_store import UserStore
 from foremind.storage.version_store import VersionStore
 
@@ -32,21 +33,29 @@ class Stores:
     versions: VersionStore
     presence: Presence
     gateways: GatewayStore
+    quota: UserQuota
 
     @classmethod
-    def of(cls, database: Database, fingerprint: str, claim_duration: timedelta) -> "Stores":
+    def of(
+        cls,
+        database: Database,
+        fingerprint: str,
+        claim_duration: timedelta,
+        quota: UserQuota,
+    ) -> "Stores":
         """Return the stores of a database.
 
         Args:
             fingerprint: of the embedding model.
             claim_duration: how long a message that is being answered belongs to its process.
+            quota: of what users store.
         """
         presence = Presence()
         return cls(
             companions=CompanionStore(database),
             users=UserStore(database),
             relationships=RelationshipStore(database),
-            turns=TurnStore(database, presence, claim_duration),
+            turns=TurnStore(database, presence, claim_duration, quota),
             states=StateStore(database),
             versions=VersionStore(database),
             memories=MemoryStore(database, fingerprint),
@@ -54,4 +63,5 @@ class Stores:
             documents=DocumentStore(database, fingerprint),
             presence=presence,
             gateways=GatewayStore(database, presence),
+            quota=quota,
         )

@@ -25,6 +25,7 @@ from foremind.storage.companion_store import relationship_settings, without_sett
 from foremind.storage.database import Database, DatabaseConnection
 from foremind.storage.presence import Presence
 from foremind.storage.revocation_store import TokenIdentity
+from foremind.storage.user_quota import UserQuota
 from foremind.storage.user_store import find_or_create_user
 from foremind.storage.version_store import versions_of
 
@@ -47,6 +48,7 @@ class TurnStore:
         database: Database,
         presence: Presence | None = None,
         claim_duration: timedelta = timedelta(minutes=5),
+        quota: UserQuota | None = None,
     ) -> None:
         """Configure how this process claims the turns that it answers.
 
@@ -54,7 +56,9 @@ class TurnStore:
             presence: by which other processes know that this one is alive; without it, nothing is
                 claimed.
             claim_duration: after it, another process may answer the turn.
+            quota: of what users store; without it, there is no limit.
         """
+        self._quota = quota
         self._database = database
         self._presence = presence or Presence()
         self._claim_duration = claim_duration
@@ -176,7 +180,10 @@ class TurnStore:
             Conflict: the id belongs to another message.
             NotAuthenticated: the token was revoked.
             NotFound: the user was erased.
+            StorageFull: the user has stored as much as one may.
         """
+        if self._quota is not None:
+            await self._quota.admit(session.user_id, len(text.encode()))
         relationship_id, claimed_until = session.relationship_id, now + self._claim_duration
         turn = (relationship_id, session.session_id, session.user_id, message_id, text, now)
         terms = (needs_consent, *(token or (None, None, None)))

@@ -369,6 +369,12 @@ class LimitSettings(BaseModel):
     max_text_chars: int = Field(
         8000, ge=1, le=16000, description="maximum length of a draft or message, in characters"
     )
+    user_bytes: int = Field(
+        268_435_456,
+        ge=1_048_576,
+        le=MOST_BYTES,
+        description="maximum bytes of a user's turns: their texts, and 2048 for each",
+    )
     outbound_bytes: int = Field(
         1_048_576, ge=65_536, le=MOST_BYTES, description="maximum bytes queued for a slow reader"
     )

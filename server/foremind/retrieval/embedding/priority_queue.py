@@ -16,7 +16,8 @@ class Priority(IntEnum):
     ENTER = 0  # a player is waiting
     PAUSE = 1  # a player may soon wait
     EAGER = 2  # a player may keep typing
-    BACKGROUND = 3  # nobody is waiting
+    REQUEST = 3  # a program is waiting
+    BACKGROUND = 4  # nobody is waiting
 
 
 class _UserQueue(Generic[Item]):

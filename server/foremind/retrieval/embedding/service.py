@@ -169,7 +169,8 @@ class EmbeddingService:
         if len(self._running) < self._backend.concurrency:
             return
         for request in self._running:
-            if request.priority is Priority.EAGER and not request.stop.is_set:
+            interruptible = request.priority in (Priority.EAGER, Priority.REQUEST)
+            if interruptible and not request.stop.is_set:
                 request.stop.set()
                 return
 
