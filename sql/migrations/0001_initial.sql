@@ -299,6 +299,8 @@ CREATE TABLE records (
     session_id uuid,
     created_at timestamptz NOT NULL,
     updated_at timestamptz NOT NULL,
+    -- When the newest of what it was made of was said; NULL: it is no older than its last change.
+    last_source_at timestamptz,
     revision integer NOT NULL DEFAULT 1,
     -- In how many prompts of stored replies it stood, and when last.
     used integer NOT NULL DEFAULT 0,

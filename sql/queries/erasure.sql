@@ -370,7 +370,8 @@ WHERE relationship_id = $1 AND record_id = $2 AND revision = $3;
 -- Reverts a record to an earlier revision.
 UPDATE records AS record
 SET kind = kept.kind, title = kept.title, content = kept.content, made_by = kept.made_by,
-    embedding = $4, refs = '{}', details = '{}', updated_at = $5, revision = record.revision + 1
+    embedding = $4, refs = '{}', details = '{}', updated_at = $5, last_source_at = NULL,
+    revision = record.revision + 1
 FROM record_revisions AS kept
 WHERE record.relationship_id = $1 AND record.id = $2
     AND kept.relationship_id = $1 AND kept.record_id = record.id AND kept.revision = $3;

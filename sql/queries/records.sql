@@ -2,7 +2,7 @@
 -- Lists the newest records of a relationship, oldest first.
 SELECT * FROM (
     SELECT id, layer, kind, title, content, refs, details, embedding, made_by, session_id,
-        created_at, updated_at, revision, used, used_at
+        created_at, updated_at, last_source_at, revision, used, used_at
     FROM records WHERE relationship_id = $1
     ORDER BY id DESC LIMIT $2
 ) AS newest
@@ -59,7 +59,7 @@ WHERE relationship_id = $1 AND record_id = $2 AND revision <= (
 -- Changes a record, if it has the expected revision (0: any).
 UPDATE records
 SET kind = $3, title = $4, content = $5, refs = $6, details = $7, embedding = $8, made_by = $9,
-    updated_at = $10, revision = revision + 1
+    updated_at = $10, last_source_at = NULL, revision = revision + 1
 WHERE id = $2 AND relationship_id = $1 AND ($11 = 0 OR revision = $11)
 RETURNING revision;
 
@@ -83,6 +83,21 @@ FROM relationships AS relationship,
     unnest($3::bigint[], $4::bigint[]) AS source (turn_id, record_id)
 WHERE relationship.id = $1
 ON CONFLICT DO NOTHING;
+
+-- name: date_record
+-- Dates a record by the newest turn that it is derived from, failing that by the newest record.
+UPDATE records SET last_source_at = coalesce((
+    SELECT max(turn.created_at)
+    FROM record_sources AS source JOIN turns AS turn
+        ON turn.relationship_id = source.relationship_id AND turn.id = source.turn_id
+    WHERE source.relationship_id = $1 AND source.record_id = $2
+), (
+    SELECT max(coalesce(made_of.last_source_at, made_of.updated_at))
+    FROM record_sources AS source JOIN records AS made_of
+        ON made_of.relationship_id = source.relationship_id AND made_of.id = source.source_id
+    WHERE source.relationship_id = $1 AND source.record_id = $2
+))
+WHERE relationship_id = $1 AND id = $2;
 
 -- name: derived_records
 -- Lists the records derived from turns or records, directly or indirectly.

@@ -88,7 +88,7 @@ def core_memory_sources(records: Sequence[Record], zone: tzinfo | None, language
 
     def line(label: str, record: Record) -> str:
         # Manual edits hold until they are changed, so they have no date.
-        day = day_in(language, record.updated_at.astimezone(zone))
+        day = day_in(language, record.said_at.astimezone(zone))
         when = "" if is_manual(record.made_by) else f" ({day})"
         return f"{label_in(language, label)}{when}: {record.content}"
 

@@ -47,7 +47,7 @@ class TopicCandidate:
     def occurrences(self) -> int:
         """The number of sessions in which it came up, plus other days on which it was noted."""
         episode_days = {episode.created_at.date() for episode in self.episodes}
-        note_days = {note.created_at.date() for note in self.notes}
+        note_days = {note.said_at.date() for note in self.notes}
         sessions = {episode.session_id for episode in self.episodes}
         return len(sessions) + len(note_days - episode_days)
 
@@ -215,7 +215,7 @@ def source_lines(
     lines = [
         (episode.created_at, _episode_line(episode, question_statuses)) for episode in episodes
     ]
-    lines += [(note.updated_at, f"Noted: {note.content}") for note in notes]
+    lines += [(note.said_at, f"Noted: {note.content}") for note in notes]
     lines.sort(key=lambda line: line[0])
     return [(at.astimezone(zone), text[:_MAX_LINE_CHARS]) for at, text in lines]
 
@@ -253,8 +253,8 @@ def paragraph_by_rules(
     words = set(candidate.key.split())
     sources = [*candidate.episodes[-_MAX_READ_BY_RULES:], *candidate.notes]
     texts = [
-        Utterance(source.id, "", True, source.content, 0.3, source.created_at.astimezone(zone))
-        for source in sorted(sources, key=lambda source: source.created_at)
+        Utterance(source.id, "", True, source.content, 0.3, source.said_at.astimezone(zone))
+        for source in sorted(sources, key=lambda source: source.said_at)
     ]
     ranked = top_sentences(texts, _MAX_READ_BY_RULES)
     about = [sentence for sentence in ranked if words & set(terms_of(sentence.text))] or ranked

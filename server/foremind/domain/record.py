@@ -121,6 +121,7 @@ def truncate_to_limits(record: NewRecord) -> NewRecord:
 class Record:
     """A record as stored; `revision` increases with every change.
 
+    `last_source_at` is when the newest of what it was made of was said, None if that is unknown;
     `used` counts the replies whose prompt contained it, `used_at` is the time of the last one.
     """
 
@@ -139,11 +140,17 @@ class Record:
     revision: int
     used: int = 0
     used_at: datetime | None = None
+    last_source_at: datetime | None = None
+
+    @property
+    def said_at(self) -> datetime:
+        """When what it contains was said, however much later it was written or imported."""
+        return self.last_source_at or self.updated_at
 
     @property
     def accessed_at(self) -> datetime:
-        """When it was last changed or used in a prompt, whichever is later."""
-        return self.updated_at if self.used_at is None else max(self.updated_at, self.used_at)
+        """When there was news of it or it was used in a prompt, whichever is later."""
+        return self.said_at if self.used_at is None else max(self.said_at, self.used_at)
 
 
 def of_layer(records: Iterable[Record], layer: RecordLayer) -> list[Record]:

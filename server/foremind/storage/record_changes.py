@@ -187,7 +187,7 @@ class RecordChanges:
     async def add_sources(
         self, record_id: int, turns: Collection[int], sources: Collection[int]
     ) -> None:
-        """Add turns and records that a record is derived from."""
+        """Add turns and records that a record is derived from, which date it."""
         if turns or sources:
             await self.connection.execute(
                 "add_sources",
@@ -196,6 +196,8 @@ class RecordChanges:
                 [*turns, *[None] * len(sources)],
                 [*[None] * len(turns), *sources],
             )
+            await self.connection.execute("date_record", self.relationship_id, record_id)
+            self._changed = True
 
     async def remove_change_set(self, change_set: msgspec.Struct) -> None:
         """Remove a change set whose records were regenerated."""

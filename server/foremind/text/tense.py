@@ -83,6 +83,10 @@ _PLANNING = _words(
     """booked scheduled planned arranged reserved rescheduled postponed signed registered enrolled
     agreed decided promised invited moved due set entered applied"""
 )
+_HABIT = re.compile(
+    r"\b(?:usually|always|often|sometimes|normally|typically|generally|every year|each year)\b",
+    re.IGNORECASE,
+)
 _PLANNED_FOR = re.compile(r"\b(?:for|until|till|by|to)(?: the| this| next)?\s*$", re.IGNORECASE)
 _PLANNED_BY = re.compile(r"(?:until|till|by)\b", re.IGNORECASE)
 _BE = re.compile(r"\b(?:am|is|are)\b|'(?:m|s|re)\b", re.IGNORECASE)
@@ -97,6 +101,8 @@ def directions_of(text: str, start: int, end: int, *, undecided: bool) -> tuple[
     Args:
         text: with plain apostrophes.
         undecided: what neither states nor asks, such as words that are searched for, may be either.
+
+    None if it is a habit: "we usually swim on Sunday", "I love skating during winter".
     """
     first, last = _surrounding(_SENTENCE_END, text, 0, len(text), start, end)
     sentence = text[first:last]
@@ -108,6 +114,9 @@ def directions_of(text: str, start: int, end: int, *, undecided: bool) -> tuple[
     bare_words = [word for word in _WORD.findall(others.lower()) if word not in _PREPOSITIONS]
     if not marks and not _PRONOUN.search(others) and len(bare_words) <= _MAX_BARE_WORDS:
         marks = list(_marks(text, first, last, start, end))
+    is_habit = _HABIT.search(sentence) or text[start:end].lower().startswith("during")
+    if is_habit and (asked or not undecided) and not _is_definite(sentence, marks):
+        return ()
     if asked:
         return _asked_directions(sentence, marks, start)
     if marks:
@@ -146,6 +155,11 @@ def _asked_directions(sentence: str, marks: list[_Mark], start: int) -> tuple[Di
     if _will(sentence) or (be is not None and _ING.search(sentence, be.end())):
         return ("ahead",)
     return ("back", "ahead") if marks else ("back",)
+
+
+def _is_definite(sentence: str, marks: list[_Mark]) -> bool:
+    """Return whether something was or will be, and not merely is from time to time."""
+    return _will(sentence) or any(direction == "back" for _, direction in marks)
 
 
 def _will(sentence: str) -> bool:

@@ -55,7 +55,7 @@ def episode_line(record: Record, now: datetime, language: str = ENGLISH) -> Quot
 def topic_line(record: Record, now: datetime, language: str = ENGLISH) -> QuotedLine:
     """Return a topic as one line."""
     words, sessions = prompt_words(language).lines, record.details.sessions
-    when = age_and_date(record.updated_at, now, language)
+    when = age_and_date(record.said_at, now, language)
     template = words.topic_met if sessions > 1 else words.topic
     before = template.format(topic=quoted(record.title), when=when, count=sessions)
     return line((f"- {before}: ", record.content), is_manual=is_manual(record.made_by))
@@ -76,13 +76,13 @@ def note_line(record: Record, user_name: str, language: str = ENGLISH) -> Quoted
     """Return a note as one line."""
     if is_manual(record.made_by):
         return line((f"- {labelled(record.kind, language)}: ", record.content), is_manual=True)
-    day = day_in_words(record.updated_at)
+    day = day_in_words(record.said_at)
     states = {
         key_of_words(words): day
         for sentence in sentences_in(record.content)
         for words in in_first_person(sentence, user_name)
     }
-    before = f"- {labelled(record.kind, language)}, {day_in(language, record.updated_at)}: "
+    before = f"- {labelled(record.kind, language)}, {day_in(language, record.said_at)}: "
     return line((before, record.content), day=day, states=states)
 
 
@@ -90,7 +90,8 @@ def vault_line(record: Record, now: datetime, language: str = ENGLISH) -> Quoted
     """Return a pinned record as one line."""
     words = prompt_words(language).lines
     template = words.saved_by_game if record.made_by == "developer" else words.saved
-    saved = template.format(when=age_and_date(record.created_at, now, language))
+    saved_at = record.last_source_at or record.created_at
+    saved = template.format(when=age_and_date(saved_at, now, language))
     title = f"{quoted(record.title)}: " if record.title else ""
     manual = is_manual(record.made_by)
     return line((f"- {saved}: {title}", record.content), is_manual=manual)

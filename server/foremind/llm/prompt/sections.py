@@ -216,8 +216,8 @@ def _profile_line(record: Record, language: str) -> QuotedLine:
         before = f"- {words.seems}: {quoted(shown)}: "
         return line((before, record.content), sentences=False, states=states)
     title = f"{quoted(shown)}: " if shown else ""
-    day = day_in_words(record.updated_at)
-    said_on = words.said_on.format(date=day_in(language, record.updated_at))
+    day = day_in_words(record.said_at)
+    said_on = words.said_on.format(date=day_in(language, record.said_at))
     after = "" if manual else f" {said_on}"
     if not manual:
         said = wordings(record.details.slot or "", record.title, record.content)
