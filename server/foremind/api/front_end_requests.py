@@ -54,7 +54,13 @@ _TASK = re.compile(
     r"|\A\s*your task is to\b[\s\S]*(```|\"\"\")",
     re.IGNORECASE | re.MULTILINE,
 )
-_TOOLS = re.compile(r"\s*available tools\s*:", re.IGNORECASE)
+#: Instructions with which a single message of the user is what they are about.
+_INSTRUCTIONS = re.compile(
+    r"\s*available tools\s*:"
+    r"|\W{0,6}(ignore (all |the )?previous instructions|pause (the|your|this) role-?play)\W"
+    r".{0,100}?\b(summari[sz]e|classify|describe|provide|generate|determine|list)\b",
+    re.IGNORECASE | re.DOTALL,
+)
 #: A request of a front end for more of the last reply.
 _CONTINUE = re.compile(
     r"\[\s*(please )?(continue|go on with|keep (on )?writing|extend)\b[^\[\]]*\]", re.IGNORECASE
@@ -139,7 +145,9 @@ def _is_task(messages: Sequence[Said]) -> bool:
     if passages:
         return False
     instructions = next((said.text for said in messages if said.speaker is None), "")
-    if len(spoken) == 1 and (_TOOLS.match(instructions) or _asks_about_chat(text, instructions)):
+    if len(spoken) == 1 and (
+        _INSTRUCTIONS.match(instructions) or _asks_about_chat(text, instructions)
+    ):
         return True
     return _asks_about_chat(text) or _asks_about_chat(text.rpartition("\n\n")[2])
 
