@@ -1,6 +1,6 @@
 /** The draft: typing it, having a question typed, sending it, on or off the record. */
 
-import { $, button } from "./elements.js";
+import { $, button, composes } from "./elements.js";
 import { tooLong } from "./lengths.js";
 
 const KEY_MS = 45; // between the keys of a suggested question
@@ -22,7 +22,7 @@ export class Composer {
     $("draft").addEventListener("input", () => this.#changed());
     $("draft").addEventListener("keydown", (event) => {
       clearInterval(this.#typing);
-      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      if (event.key === "Enter" && !event.shiftKey && !composes(event)) {
         event.preventDefault();
         this.#submit();
       }

@@ -5,13 +5,14 @@ import { face } from "./faces.js";
 import { say } from "./language.js";
 import { isSampleTurn } from "./samples.js";
 
-const NOTHING = { id: null, item: null, reply: null, index: 0, count: 1 };
+const NOTHING = { id: null, item: null, reply: null, index: 0, count: 1, answering: false };
 
 export class Conversation {
   #act; // what the buttons at turns do
   #companion = null;
   #last = NOTHING; // the last exchange
   #sent = new Map(); // message id -> its element
+  #cutOff = null; // the reply to the last message that was being read when the server was lost
 
   constructor(act) {
     this.#act = act;
@@ -34,6 +35,8 @@ export class Conversation {
     if (sample.length) this.#showSample(sample);
     if (companion.greeting) this.add("companion", companion.greeting);
     for (const turn of own) this.#showTurn(turn);
+    if (this.#last.id === this.#cutOff?.id && !this.#last.reply) this.#last.item.after(this.#cutOff.item);
+    else this.#cutOff = null;
     this.#showActions();
     $("turns").append(...waiting);
     this.#toEnd();
@@ -43,6 +46,7 @@ export class Conversation {
   clear() {
     $("turns").replaceChildren();
     this.#last = NOTHING;
+    this.#cutOff = null;
     this.#sent.clear();
   }
 
@@ -98,6 +102,23 @@ export class Conversation {
     if (!remembered) this.note(item, say("note.off-record"));
   }
 
+  /** What was said in another window, or after all. */
+  heard(turn) {
+    if ($("turns").querySelector(`[data-turn="${turn.turn_id}"]`)) return;
+    if (this.#sent.has(turn.message_id)) return this.accepted(turn.message_id, turn.turn_id, true);
+    if (turn.reply_to === this.#last.id) this.#last.reply?.remove();
+    this.#showTurn(turn);
+    this.#dropWhatIsReadAgain();
+    this.#showActions();
+  }
+
+  /** The server was lost while it replied to the last message: what was read of that stays. */
+  cutOff(item) {
+    item.ariaBusy = "false";
+    this.note(item, say("note.cut-off"));
+    this.#cutOff = { id: this.#last.id, item };
+  }
+
   /** What became of a message: kept, and why, or not. */
   judged(id, stored, significance, reasons) {
     const item = this.#sent.get(id);
@@ -125,16 +146,25 @@ export class Conversation {
   replaceReply(messageId, index, count) {
     if (messageId !== this.#last.id) this.#last = { id: messageId, item: this.#sent.get(messageId) ?? null, reply: null };
     this.#last.reply?.remove();
-    this.#last = { ...this.#last, reply: null, index, count };
+    this.#last = { ...this.#last, reply: null, index, count, answering: true };
     this.#showActions();
   }
 
   /** This reply stands; a live one is known only as what follows the message. */
   replied(item) {
     this.#last.reply = item;
+    this.#last.answering = false;
+    this.#dropWhatIsReadAgain();
     this.#showActions();
     const asked = this.#last.item?.dataset.turn;
     if (item && asked && !item.dataset.turn) this.#offerToForget(item, () => this.#act.forgetReply(asked, item));
+  }
+
+  #dropWhatIsReadAgain() {
+    const { reply } = this.#last;
+    if (!this.#cutOff || !reply || !textOf(reply).startsWith(textOf(this.#cutOff.item))) return;
+    this.#cutOff.item.remove();
+    this.#cutOff = null;
   }
 
   /** The text of the last message, to be edited. */
@@ -164,16 +194,17 @@ export class Conversation {
   /** What can be done about the last exchange, at its message and its reply. */
   #showActions() {
     for (const shown of document.querySelectorAll("#turns .last-act")) shown.remove();
-    const { id, item, reply, index, count } = this.#last;
+    const { id, item, reply, index, count, answering } = this.#last;
     if (!id) return;
     if (item) lastAct(item, say("edit"), say("edit.label"), () => this.#act.edit());
-    if (!reply) return;
-    if (count > 1) {
+    const answered = reply ?? (answering ? null : item); // one without a reply can have one, too
+    if (!answered) return;
+    if (reply && count > 1) {
       lastAct(reply, "‹", say("reply.before"), () => this.#act.choose(id, index - 1), index === 0);
       tools(reply).append(make("span", { className: "which last-act", textContent: `${index + 1}/${count}` }));
       lastAct(reply, "›", say("reply.after"), () => this.#act.choose(id, index + 1), index + 1 === count);
     }
-    lastAct(reply, say("again"), say("again.label"), () => this.#act.regenerate(id));
+    lastAct(answered, say("again"), say("again.label"), () => this.#act.regenerate(id));
   }
 
   /** Scroll to the end, but not past what was said last, if it leaves room for an answer. */

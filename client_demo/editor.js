@@ -1,7 +1,7 @@
 /** The companions: made, changed, handed out as character cards; and the language model of each. */
 
 import { nameOf, slugOf } from "./cards.js";
-import { $, button, save } from "./elements.js";
+import { $, button, composes, save } from "./elements.js";
 import { face } from "./faces.js";
 import { failure, milliseconds, say } from "./language.js";
 import { Operator } from "./operator.js";
@@ -22,7 +22,7 @@ export class Editor {
     this.#changed = changed;
     $("close-editor").onclick = () => this.#close();
     $("editor").onkeydown = (event) => {
-      if (event.key === "Escape" && !event.isComposing) this.#close(event);
+      if (event.key === "Escape" && !composes(event)) this.#close(event);
     };
     $("editor").oncancel = (event) => this.#close(event);
     $("new-companion").onclick = () => this.#mayLeave() && this.#choose(null);

@@ -28,6 +28,11 @@ export function save(content, name) {
   URL.revokeObjectURL(link.href);
 }
 
+/** Whether a key belongs to an input method; in Safari the last one comes after the composition. */
+export function composes(event) {
+  return event.isComposing || event.keyCode === 229;
+}
+
 /** Tell those who cannot see the page; the same again is not repeated. */
 export function announce(text) {
   if ($("announcer").textContent !== text) $("announcer").textContent = text;

@@ -4,7 +4,7 @@ import { companionList, markFace, showFaces } from "./companions.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { Editor } from "./editor.js";
-import { $, announce } from "./elements.js";
+import { $, announce, composes } from "./elements.js";
 import { Foremind } from "./foremind.js";
 import { Forgetting } from "./forgetting.js";
 import { forgetUser, introduce, meet } from "./introduction.js";
@@ -63,6 +63,7 @@ function opened({ companion, turns, pause_ms, limits, model, resumed }) {
   $("companion").textContent = companion.name;
   document.title = `${companion.name} · Foremind`;
   pauseMs = pause_ms;
+  if (reply?.item) conversation.cutOff(reply.item);
   reply = null;
   conversation.open(companion, turns);
   const questions = $("sample-note") ? sample?.ask ?? [] : [];
@@ -111,7 +112,7 @@ function listen(client) {
     conversation.replaceReply(message_id, turn.index, turn.count);
     conversation.replied(conversation.add("companion", turn.text, turn.turn_id));
   });
-  on("turn.stored", ({ turn }) => conversation.add(turn.speaker, turn.text, turn.turn_id));
+  on("turn.stored", ({ turn }) => conversation.heard(turn));
   on("memory.stored", ({ message_id, stored, significance, reasons }) => {
     timeline.stored(stored);
     conversation.judged(message_id, stored, significance, reasons.map(({ name }) => name));
@@ -176,7 +177,7 @@ function done({ response_id, message_id, status, error }) {
   }
   if (item) item.ariaBusy = "false";
   if (mine) {
-    conversation.replied(item);
+    if (message_id === conversation.lastId) conversation.replied(item);
     reply = null;
   }
   if ($("lamp").dataset.state === "idle") lamp("idle");
@@ -301,6 +302,6 @@ async function start() {
 $("open-panel").onclick = () => mind && panel.open(mind);
 addEventListener("pagehide", () => undo.now()); // whoever leaves takes nothing back
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && reply) mind.cancel(reply.id);
+  if (event.key === "Escape" && reply && !composes(event)) mind.cancel(reply.id);
 });
 attempt(start);

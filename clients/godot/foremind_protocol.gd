@@ -22,7 +22,7 @@ const RESPONSE_OUTPUT_TEXT_DELTA := "response.output_text.delta"
 ## Fields: response_id, status, text, timings, error, message_id, index, count.
 const RESPONSE_DONE := "response.done"
 ## Fields: protocol, server, session_id, relationship_id, user, companion, pause_ms, limits,
-## resumed, consent, model, turns, state.
+## resumed, consent, model, turns, state, warnings.
 const SESSION_OPENED := "session.opened"
 ## Fields: url.
 const SESSION_REDIRECT := "session.redirect"
@@ -38,6 +38,9 @@ const TURN_STORED := "turn.stored"
 ##
 ## `language` is the player's, a BCP 47 tag such as `de` or `pt-BR`: texts that do not tell their
 ## language, such as short ones, are read as it. Without it the one that was stated last applies.
+##
+## `time_zone`, `language` and `resume` are hints: one that is not understood counts as not given,
+## and is among the `warnings` of `session.opened`.
 ##
 ## `consent` states whether the user agrees to be remembered, where the companion requires it;
 ## without it the stored choice applies.

@@ -14,6 +14,7 @@ namespace Foremind
         const double ToldTimeoutS = 2; // to reach a gateway that the server named
         const int MaxRefusals = 3; // fresh tokens that may be refused in a row
         const int NotAuthenticated = 4401;
+        const int Elsewhere = 4421; // another gateway serves the session
         const double Never = double.PositiveInfinity;
 
         static readonly HashSet<int> FinalCodes = new HashSet<int> { 4400, 4403, 4409 };
@@ -30,6 +31,7 @@ namespace Foremind
         ForemindTokenRequest _renewing; // the next token of this connection
         Uri _owner; // the gateway that serves the session, as the server told
         Uri _unanswered; // what was told since a session was opened, and did not answer
+        bool _moved; // this connection was told where its open session goes on
         bool _redirected; // told since a session was opened: the next gateway is to serve it
         string _sessionId;
         long _seq;
@@ -209,6 +211,7 @@ namespace Foremind
             _openedAt = now;
             _refusals = 0;
             _redirected = false;
+            _moved = false;
             _unanswered = null;
             RenewLater(now);
             Tell(ForemindState.Open, 0, "");
@@ -253,6 +256,7 @@ namespace Foremind
             if (IsOpen)
             {
                 _owner = url;
+                _moved = true;
             }
             else if (_redirected)
             {
@@ -271,6 +275,7 @@ namespace Foremind
             var unanswered = _socket != null && !IsOpen;
             // A server that closes whatever it opens is asked less and less often.
             if (IsOpen && now - _openedAt > LongestRetryS(_failures - 1)) _failures = 0;
+            if (IsOpen && code == Elsewhere && !_moved) _owner = null; // the first URL tells where
             HangUp();
             if (_owner != null && unanswered && _wanted)
             {

@@ -39,7 +39,7 @@ namespace Foremind
         public const string ResponseDone = "response.done";
 
         /// <summary>Fields: protocol, server, session_id, relationship_id, user, companion, pause_ms,
-        /// limits, resumed, consent, model, turns, state.</summary>
+        /// limits, resumed, consent, model, turns, state, warnings.</summary>
         public const string SessionOpened = "session.opened";
 
         /// <summary>Fields: url.</summary>
@@ -59,6 +59,8 @@ namespace Foremind
         /// <para>`language` is the player's, a BCP 47 tag such as `de` or `pt-BR`: texts that do not
         /// tell their language, such as short ones, are read as it. Without it the one that was
         /// stated last applies.</para>
+        /// <para>`time_zone`, `language` and `resume` are hints: one that is not understood counts as
+        /// not given, and is among the `warnings` of `session.opened`.</para>
         /// <para>`consent` states whether the user agrees to be remembered, where the companion
         /// requires it; without it the stored choice applies.</para>
         /// <para>`follow` states that the client connects to the URL of a `session.redirect`;

@@ -41,6 +41,23 @@ async def test_a_text_that_is_too_long_is_kept_and_said_to_be(
     await expect(page.locator("#turns li.user .note")).to_be_visible()
 
 
+async def test_keys_of_an_input_method_send_nothing(
+    start: StartServer,
+    page: Page,  # noqa: F811
+) -> None:
+    """Enter chooses a word there; Safari reports the last one after the composition."""
+    server = await start()
+    await enter(page, server)
+    draft = page.locator("#draft")
+    await draft.fill("にほん")
+    for key in ({"isComposing": True}, {"keyCode": 229}, {"isComposing": True, "keyCode": 229}):
+        await draft.dispatch_event("keydown", {"key": "Enter", "bubbles": True, **key})
+        await expect(draft).to_have_value("にほん")
+    await expect(page.locator("#turns li.user")).to_have_count(0)
+    await draft.press("Enter")
+    await expect(page.locator("#turns li.user .text")).to_have_text("にほん")
+
+
 async def test_a_form_cuts_nothing_off(start: StartServer, page: Page) -> None:  # noqa: F811
     """It says what is too long instead."""
     server = await start()

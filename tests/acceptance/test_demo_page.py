@@ -9,6 +9,7 @@ import pytest
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from foremind_eval.doubles.model_server import Script, scripted_model
+from tests.acceptance.test_restart import Process
 from tests.browser import ensure_browser
 from tests.conftest import FIRST_RELATIONSHIP, PATIENCE, RunningServer, StartServer, owner_of
 from tests.unit.auth.test_access_tokens import SECRET, token
@@ -57,7 +58,7 @@ async def page(browser: Browser) -> AsyncIterator[Page]:
     assert problems == []
 
 
-async def enter(page: Page, server: RunningServer, *, sample: bool = False) -> None:
+async def enter(page: Page, server: RunningServer | Process, *, sample: bool = False) -> None:
     """Open the page for the first time and enter a name, with the keyboard alone.
 
     Args:

@@ -544,11 +544,9 @@ async def test_a_short_answer_is_stored_with_its_question(start: StartServer) ->
 
 
 async def test_a_session_carries_the_players_time_zone(start: StartServer) -> None:
-    """It is stored with the user; the error for an unknown one names the field."""
+    """It is stored with the user."""
     server = await start()
     client = await server.connect()
-    refused = await client.open_session("wren", user_id="ana", time_zone="Mars/Olympus")
-    assert (refused["error"]["param"], refused["error"]["retryable"]) == ("time_zone", False)
     opened = await client.open_session("wren", user_id="ana", time_zone="Asia/Tokyo")
     assert opened["type"] == "session.opened"
     zone = await owner_of(server.app.core).fetchval("SELECT time_zone FROM users")

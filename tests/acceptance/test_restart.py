@@ -16,6 +16,7 @@ import pytest
 
 from foremind.domain.settings.settings import Settings
 from foremind_client import connect
+from foremind_eval.doubles.model_server import Script, scripted_model
 from foremind_eval.processes.server_process import free_port
 from tests.conftest import PATIENCE, PATIENT, eventually
 from tests.faults.traffic import traffic_on
@@ -39,7 +40,7 @@ class Process:
 
     def __init__(self, settings: Settings, port: int, **environment: str) -> None:
         self.url = f"ws://127.0.0.1:{port}/v1/ws"
-        self._port = port
+        self.port = port
         self._environment = {
             **os.environ,
             **PATIENT,
@@ -78,9 +79,9 @@ class Process:
 
 
 @asynccontextmanager
-async def process(settings: Settings) -> AsyncIterator[Process]:
+async def process(settings: Settings, **environment: str) -> AsyncIterator[Process]:
     """A server process that does not outlive its test."""
-    server = Process(settings, free_port())
+    server = Process(settings, free_port(), **environment)
     await server.start()
     try:
         yield server
@@ -222,3 +223,62 @@ async def test_kills_under_traffic_lose_and_duplicate_nothing(
             await eventually(lambda: len(traffic.accepted) > kills)
         await traffic.check(database_url)
     assert len(traffic.accepted) > kills
+
+
+async def test_what_a_kill_left_unanswered_is_answered_after_a_resume(settings: Settings) -> None:
+    """Once, by whichever process; without a resume it is left to be asked for."""
+    script = Script(
+        reply=lambda _: ["Once ", "upon ", "a time"], hold_before=asyncio.Event(), hold_after=1
+    )
+    async with scripted_model(script) as model:
+        model_url = {"FOREMIND_LLM_URL": model.url, "FOREMIND_LLM_MODEL": "test"}
+        async with process(settings, **model_url) as server:
+            async with connect(server.url) as client:
+                opened = await client.open_session("wren", user_id="ana", name="Ana")
+                await client.send("Tell me a story", "m1")
+                delta = await client.expect("response.output_text.delta")
+                await server.stop(signal.SIGKILL)
+            assert script.hold_before is not None
+            script.hold_before.set()
+            await server.start()
+            async with connect(server.url) as client:
+                resume = (opened["session_id"], delta["seq"])
+                again = await client.open_session("wren", user_id="ana", name="Ana", resume=resume)
+                assert (again["resumed"], again["session_id"]) == (False, opened["session_id"])
+                assert [turn["text"] for turn in again["turns"]] == ["Tell me a story"]
+                accepted = await client.expect("message.accepted")
+                assert (accepted["id"], accepted["duplicate"]) == ("m1", True)
+                done = await client.expect("response.done")
+                assert (done["message_id"], done["status"]) == ("m1", "completed")
+                assert done["text"] == "Once upon a time"
+                await client.send("Thanks", "m2")  # and nothing else is answered
+                assert (await client.expect("response.created"))["message_id"] == "m2"
+                await client.expect("response.done")
+
+
+async def test_windows_are_resumed_side_by_side_after_a_kill(settings: Settings) -> None:
+    """Each under the id that it has; both go on, and hear each other."""
+    async with process(settings) as server:
+        opened = []
+        for _ in range(3):
+            async with connect(server.url) as client:
+                opened.append(await client.open_session("wren", user_id="ana", name="Ana"))
+        assert len({window["session_id"] for window in opened}) == 3
+        await server.stop(signal.SIGKILL)
+        await server.start()
+        async with contextlib.AsyncExitStack() as stack:
+            windows = []
+            for window in opened:
+                client = await stack.enter_async_context(connect(server.url))
+                resume = (window["session_id"], window["seq"])
+                again = await client.open_session("wren", user_id="ana", name="Ana", resume=resume)
+                assert again["session_id"] == window["session_id"]
+                windows.append(client)
+            for number, speaker in enumerate(windows):
+                await speaker.send(f"The rope is {number} feet long")
+                await speaker.expect("response.done")
+                for listener in windows:
+                    if listener is not speaker:
+                        turn = (await listener.expect("turn.stored"))["turn"]
+                        assert turn["text"] == f"The rope is {number} feet long"
+                        assert (await listener.expect("turn.stored"))["turn"]["reply_to"]

@@ -1,6 +1,7 @@
 """Lost connections and resumed sessions, over real sockets."""
 
 import asyncio
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -350,3 +351,29 @@ async def test_a_conversation_that_was_taken_over_ends_for_its_client(
         assert caught.value.code == 4409
         with pytest.raises(Closed):
             await conversation.say("Are you still there?")
+
+
+@pytest.mark.parametrize("text", ["x" * 8_000, "\u65e5" * 8_000, "\n" * 3_999 + "x" * 4_000])
+async def test_an_opened_session_fits_the_frame_that_it_announces(
+    start: StartServer, text: str
+) -> None:
+    """With as many of the newest turns as fit; their text is whole."""
+    async with scripted_model(Script(reply=lambda _: ["Aye."])) as model:
+        server = await start(llm_url=model.url, layers_off=["memories"])
+        client, _ = await open_session(server)
+        for number in range(12):
+            await client.send(f"{number} {text}"[:8_000])
+            await client.expect("response.done")
+        other = await server.connect()
+        await other.send_raw(
+            {"type": "session.open", "companion": "wren", "user": {"id": "ana", "name": "Ana"}}
+        )
+        frame = str(await other._socket.recv())
+        opened = json.loads(frame)
+        room = opened["limits"]["max_frame_bytes"] - len(frame.encode())
+        left_out = json.dumps(text, ensure_ascii=False).encode()
+        assert 0 <= room < len(left_out) + 400
+        assert opened["turns"][-1]["text"].strip() == "Aye."
+        said = [turn["text"] for turn in opened["turns"] if turn["speaker"] == "user"]
+        first = 12 - len(said)
+        assert said == [f"{number} {text}"[:8_000] for number in range(first, 12)]

@@ -1,7 +1,10 @@
 """Two connections share a session: each knows the messages of the other."""
 
+import httpx2
+
+from foremind_client import Client
 from foremind_eval.doubles.model_server import Script, scripted_model
-from tests.conftest import StartServer, eventually
+from tests.conftest import PATIENCE, StartServer
 
 
 def history_of(script: Script) -> list[str]:
@@ -27,7 +30,7 @@ async def test_connections_of_one_session_share_the_history(start: StartServer) 
 
 
 async def test_connections_to_two_processes_share_the_history(start: StartServer) -> None:
-    """Once a turn is ingested and announced."""
+    """Once a turn is answered and announced."""
     async with scripted_model(Script(reply=lambda _: ["I promise, aye."])) as model:
         first_server = await start(llm_url=model.url, layers_off=["memories"])
         second_server = await start(llm_url=model.url, layers_off=["memories"])
@@ -36,8 +39,60 @@ async def test_connections_to_two_processes_share_the_history(start: StartServer
         await first.expect("response.done")
         await second.send("I promise that the rope is red")
         await second.expect_all("response.done", "memory.stored")
-        (session,) = first_server.app.registry._all()
-        await eventually(lambda: not session._conversation.history.known)
+        assert (await first.expect("turn.stored"))["turn"]["speaker"] == "user"
+        assert (await first.expect("turn.stored"))["turn"]["speaker"] == "companion"
         await first.send("What do you know?")
         await first.expect("response.done")
         assert "I promise that the rope is red" in history_of(model.script)
+
+
+async def _heard(client: Client, count: int) -> list[tuple[str, str]]:
+    """Return who said what, of the next turns that another window made."""
+    turns = [(await client.expect("turn.stored"))["turn"] for _ in range(count)]
+    return [(turn["speaker"], turn["text"]) for turn in turns]
+
+
+async def test_windows_hear_both_sides_of_each_other(start: StartServer) -> None:
+    """Each turn once and in order, also over HTTP and in another process; none of their own."""
+    async with scripted_model(Script(reply=lambda _: ["Aye."])) as model:
+        server = await start(llm_url=model.url, layers_off=["memories"])
+        other_server = await start(llm_url=model.url, layers_off=["memories"])
+        first, second = await server.session(), await server.session()
+        third = await other_server.session()
+        for said, speaker, listeners in (
+            ("The rope is red", first, (second, third)),
+            ("The lamp is out", second, (first, third)),
+            ("The fog is in", third, (first, second)),
+        ):
+            await speaker.send(said)
+            done = await speaker.expect("response.done", "turn.stored")
+            assert done["type"] == "response.done", done
+            for listener in listeners:
+                assert await _heard(listener, 2) == [("user", said), ("companion", done["text"])]
+        body = {"id": "h1", "companion": "wren", "user": "ana", "text": "And now?"}
+        async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+            answer = await http.post(f"http://127.0.0.1:{server.port}/v1/turns", json=body)
+        assert answer.is_success
+        for listener in (first, second, third):
+            assert await _heard(listener, 2) == [("user", "And now?"), ("companion", "Aye.")]
+        *history, _ = history_of(model.script)
+        messages = ["The rope is red", "The lamp is out", "The fog is in"]
+        assert history == [text for message in messages for text in (message, "Aye.")]
+
+
+async def test_a_window_that_lost_its_connection_hears_the_others_later(
+    start: StartServer,
+) -> None:
+    """As it hears what it missed of its own."""
+    server = await start()
+    first, second = await server.connect(), await server.session()
+    opened = await first.open_session("wren", user_id="ana", name="Ana")
+    await first.close()
+    await second.send("The rope is red")
+    done = await second.expect("response.done")
+    first = await server.connect()
+    resumed = await first.open_session(
+        "wren", user_id="ana", name="Ana", resume=(opened["session_id"], opened["seq"])
+    )
+    assert resumed["resumed"]
+    assert await _heard(first, 2) == [("user", "The rope is red"), ("companion", done["text"])]

@@ -14,6 +14,7 @@ from foremind.domain.errors import (
     Overloaded,
     RateLimited,
 )
+from foremind.domain.hints import read_hints
 from foremind.domain.turn_request import (
     EarlierTurn,
     TurnBegun,
@@ -171,7 +172,7 @@ async def test_a_name_that_is_not_stated_stays_as_it_is(
 ) -> None:
     """A token without a name, or a door that has none, renames nobody."""
     server = await start(llm_url=model.url)
-    await make(server, request("Good morning", time_zone="Europe/Lisbon"))
+    await make(server, request("Good morning", hints=read_hints("Europe/Lisbon", None)))
     await make(server, request("Good day", "m2"), Principal("ana", "ana"))
     row = await owner_of(server.app.core).fetchrow("SELECT name, time_zone FROM users")
     assert tuple(row) == ("Ana", "Europe/Lisbon")

@@ -124,6 +124,7 @@ async def test_a_turn_is_answered_whole(start: StartServer, model: ScriptedModel
         ],
         "context": "miss",
         "memories": [],
+        "warnings": [],
     }
     owner = owner_of(door.server.app.core)
     await eventually_async(lambda: owner.fetchval("SELECT count(*) = 1 FROM memories"))

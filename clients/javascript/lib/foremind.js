@@ -27,6 +27,7 @@ const MAX_UNACCEPTED = 16; // messages kept for sending again
 const MAX_FRAME_BYTES = 65_536; // the server closes connections that exceed it
 const FINAL_CODES = new Set([4400, 4403, 4409]); // do not reconnect after these
 const NOT_AUTHENTICATED = 4401;
+const ELSEWHERE = 4421; // another gateway serves the session
 const MAX_REFUSALS = 3; // fresh tokens that may be refused in a row
 const TOLD_TIMEOUT_MS = 2_000; // to reach a gateway that the server named
 const TOKEN_TIMEOUT_MS = 30_000;
@@ -107,6 +108,8 @@ export class Foremind extends EventTarget {
   #owner = null;
   /** Whether it was told since a session was opened: then the next one is to serve it. */
   #redirected = false;
+  /** Whether this connection was told where its open session goes on. */
+  #moved = false;
   /** What was told since then, and did not answer. @type {string | null} */
   #unanswered = null;
   /** The newest draft that is not sent yet. @type {string | null} */
@@ -487,7 +490,7 @@ export class Foremind extends EventTarget {
       this.#open = true;
       this.#openedAt = performance.now();
       this.#refusals = 0;
-      this.#redirected = false;
+      this.#redirected = this.#moved = false;
       this.#unanswered = null;
       this.#renewLater();
       this.#tell("open");
@@ -515,6 +518,7 @@ export class Foremind extends EventTarget {
     const accepted = url.startsWith("wss://") || (!secure && url.startsWith("ws://")) ? url : null;
     if (this.#open) {
       this.#owner = accepted;
+      this.#moved = true;
       return;
     }
     const socket = this.#socket;
@@ -597,6 +601,7 @@ export class Foremind extends EventTarget {
     this.#socket = null;
     this.#stopExpecting();
     clearTimeout(this.#renewal);
+    if (wasOpen && code === ELSEWHERE && !this.#moved) this.#owner = null; // the first URL tells where
     if (this.#owner && connected && !wasOpen && !this.#closed) {
       this.#unanswered = this.#owner;
       this.#owner = null;

@@ -6,6 +6,9 @@
  * `language` is the player's, a BCP 47 tag such as `de` or `pt-BR`: texts that do not tell their
  * language, such as short ones, are read as it. Without it the one that was stated last applies.
  *
+ * `time_zone`, `language` and `resume` are hints: one that is not understood counts as not given,
+ * and is among the `warnings` of `session.opened`.
+ *
  * `consent` states whether the user agrees to be remembered, where the companion requires it;
  * without it the stored choice applies.
  *
@@ -36,14 +39,6 @@ export interface SessionOpen {
 export interface UserClaim {
   id: string;
   name: string;
-}
-
-/**
- * The session to resume, and the `seq` of the last event that the client has received.
- */
-export interface Resume {
-  session_id: string;
-  seq: number;
 }
 
 /**
@@ -147,6 +142,14 @@ export interface ResponseCancel {
   type: "response.cancel";
   response_id: string;
   event_id?: string | null;
+}
+
+/**
+ * The session to resume, and the `seq` of the last event that the client has received.
+ */
+export interface Resume {
+  session_id: string;
+  seq: number;
 }
 
 /**
@@ -360,7 +363,8 @@ export interface ResponseTimings {
  * `state` is the current session state.
  *
  * `relationship_id` identifies this user and companion in `/v1/relationships`. `protocol` is the
- * protocol version, `server` the server version.
+ * protocol version, `server` the server version. `warnings` name the hints of `session.open` that
+ * were not understood, and what was expected. `session_id` is of this window alone.
  */
 export interface SessionOpened {
   type: "session.opened";
@@ -378,6 +382,7 @@ export interface SessionOpened {
   model: string | null;
   turns: Array<TurnView>;
   state: SessionState;
+  warnings: Array<string>;
 }
 
 /**
@@ -457,7 +462,10 @@ export interface SummaryAppliedEvent {
 }
 
 /**
- * A reply of this session that was delivered over another connection, or to none.
+ * A turn that this connection does not show yet: of another window, or a reply after all.
+ *
+ * Each message and each reply of the player's other windows with this companion is told once, as
+ * soon as it is stored; of windows of other processes once the reply is.
  */
 export interface TurnStored {
   type: "turn.stored";

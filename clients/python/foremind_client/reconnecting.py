@@ -384,11 +384,13 @@ class Conversation:
                 except _Redirected:
                     continue
                 except (Closed, OSError) as error:
-                    if not isinstance(error, TokenUnavailable) and self._route.lost():
+                    elsewhere = isinstance(error, Closed) and error.code == _ELSEWHERE
+                    unavailable = isinstance(error, TokenUnavailable)
+                    if not unavailable and self._route.lost(elsewhere=elsewhere):
                         continue
                     if self._is_final(error):
                         raise
-                    if not (isinstance(error, Closed) and error.code == _ELSEWHERE):
+                    if not elsewhere:
                         self._last_loss = error
                         self._on_lost(error)
                 open_s = 0.0 if self._opened_at is None else loop.time() - self._opened_at

@@ -15,7 +15,7 @@ class Route:
         self._first = first
         self._told: str | None = None
         self._unanswered: str | None = None  # a URL that did not answer since the last session
-        self._open = False
+        self._open = self._moved = False  # of this connection
         #: Whether a redirect has been received since the last session.
         self.redirected = False
 
@@ -36,7 +36,7 @@ class Route:
 
     def opened(self) -> None:
         """Record that a session was opened or resumed."""
-        self._open, self.redirected, self._unanswered = True, False, None
+        self._open, self._moved, self.redirected, self._unanswered = True, False, False, None
 
     def redirect(self, url: str) -> bool:
         """Record that the server told a URL instead of opening a session; connect again at once.
@@ -51,11 +51,17 @@ class Route:
 
     def move(self, url: str) -> None:
         """Record that the server told where the open session continues."""
-        self._told = self._accepted(url)
+        self._told, self._moved = self._accepted(url), True
 
-    def lost(self) -> bool:
-        """Record that a connection ended, or failed; return whether to connect again at once."""
+    def lost(self, *, elsewhere: bool = False) -> bool:
+        """Record that a connection ended, or failed; return whether to connect again at once.
+
+        Args:
+            elsewhere: the server closed it because another gateway serves the session.
+        """
         was_open, self._open = self._open, False
+        if was_open and elsewhere and not self._moved:
+            self._told = None  # the first URL tells where
         if was_open or self._told is None:
             return False
         self._unanswered, self._told = self._told, None

@@ -33,6 +33,7 @@ from foremind.api.turn_shapes import (
 from foremind.api.turn_streams import EVENT_STREAM, StreamedTurn, begin_turn, end_of
 from foremind.auth.principal import Principal
 from foremind.domain.errors import ForemindError, InvalidMessage
+from foremind.domain.hints import read_hints
 from foremind.domain.turn_request import (
     ChoiceRequest,
     ChosenReply,
@@ -77,6 +78,7 @@ class _BegunTurn:
     begun: TurnBegun
     events: AsyncIterator[TurnEvent]
     with_memories: bool
+    warnings: tuple[str, ...]
 
     def answer(self, done: TurnDone) -> TurnAnswer:
         """Return the whole answer."""
@@ -88,6 +90,7 @@ class _BegunTurn:
             replies=[Reply(self.companion, done.text, done.status, done.index, done.count)],
             context=begun.context,
             memories=list(begun.memories) if self.with_memories else [],
+            warnings=self.warnings,
         )
 
     async def encoded_events(self) -> AsyncGenerator[bytes, None]:
@@ -113,6 +116,7 @@ class _BegunTurn:
             begun.context,
             begun.remembered,
             begun.ahead,
+            self.warnings,
         )
         try:
             async for event in self.events:
@@ -151,7 +155,7 @@ class _TurnEndpoints:
             body.text,
             body.settings,
             body.remember,
-            language=body.language,
+            hints=read_hints(body.time_zone, body.language),
         )
         return await self._answer(request, principal, asked)
 
@@ -163,7 +167,7 @@ class _TurnEndpoints:
             body.text,
             body.settings,
             body.remember,
-            language=body.language,
+            hints=read_hints(body.time_zone, body.language),
             replaces=body.message_id,
         )
         return await self._answer(request, principal, asked)
@@ -175,7 +179,7 @@ class _TurnEndpoints:
             body.id,
             "",
             body.settings,
-            language=body.language,
+            hints=read_hints(body.time_zone, body.language),
             regenerates=body.message_id,
         )
         return await self._answer(request, principal, asked)
@@ -206,7 +210,9 @@ class _TurnEndpoints:
             begun, events = await while_connected(request.receive, begin_turn(stack, turn))
             message_id = asked.regenerates or asked.id
             with_memories = principal.allows("memory:read")
-            reply = _BegunTurn(asked.companion, message_id, begun, events, with_memories)
+            reply = _BegunTurn(
+                asked.companion, message_id, begun, events, with_memories, asked.hints.warnings
+            )
             if EVENT_STREAM in request.headers.get("accept", ""):
                 return StreamedTurn(reply.encoded_events(), stack.pop_all())
             done = await while_connected(request.receive, end_of(events))

@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from foremind.api.responses import ErrorDetail
 from foremind.auth.principal import MAX_NAME_CHARS
+from foremind.domain.hints import TextHint
 from foremind.domain.memory import LoreView, MemoryView
 from foremind.domain.prefetch import Outcome, SpeculativeWork
 from foremind.domain.turn import Status
@@ -23,8 +24,9 @@ class TurnBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     neither stored nor answered twice.
 
     `user` is the id of the player, where the token does not say who that is, and `name` the
-    player's name there. `language` is the player's, a BCP 47 tag such as `de` or `pt-BR`; without
-    it the one that was stated last applies. With `remember` false no memory is derived from the
+    player's name there. `time_zone` and `language` are the player's, an IANA name and a BCP 47 tag
+    such as `de` or `pt-BR`; without them, or where they are not understood, those that were stated
+    last apply. With `remember` false no memory is derived from the
     message, and it is erased when its session ends. `settings` override those of the relationship
     for this turn.
 
@@ -36,7 +38,8 @@ class TurnBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str
     user: str | None = None
     name: PlayerName | None = None
-    language: str | None = None
+    time_zone: TextHint = None
+    language: TextHint = None
     remember: bool = True
     settings: dict[str, msgspec.Raw] | None = None
     world: Any = None
@@ -56,7 +59,8 @@ class EditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str
     user: str | None = None
     name: PlayerName | None = None
-    language: str | None = None
+    time_zone: TextHint = None
+    language: TextHint = None
     remember: bool = True
     settings: dict[str, msgspec.Raw] | None = None
 
@@ -65,7 +69,7 @@ class RegenerateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request for another reply to the last message, whose id is `message_id`.
 
     `id` is the client's for this request: the same one again makes no further reply. `user`,
-    `name`, `language` and `settings` are as in a new message.
+    `name`, `time_zone`, `language` and `settings` are as in a new message.
     """
 
     id: MessageId
@@ -73,7 +77,8 @@ class RegenerateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     companion: Slug
     user: str | None = None
     name: PlayerName | None = None
-    language: str | None = None
+    time_zone: TextHint = None
+    language: TextHint = None
     settings: dict[str, msgspec.Raw] | None = None
 
 
@@ -113,6 +118,7 @@ class TurnAnswer(msgspec.Struct, frozen=True):
     `duplicate`: it had been stored before, so that `memories` is empty. `remembered`: memories may
     be derived from it. `context`: whether the context was prepared before the message arrived.
     `memories` are those in the prompt, best first; none for a token without `memory:read`.
+    `warnings` name what was stated of the player and not understood, and what was expected.
     """
 
     turn_id: str
@@ -121,10 +127,11 @@ class TurnAnswer(msgspec.Struct, frozen=True):
     replies: list[Reply]
     context: Outcome
     memories: list[MemoryView]
+    warnings: tuple[str, ...] = ()
 
 
 class TurnAccepted(msgspec.Struct, frozen=True, tag="message.accepted"):
-    """The message is on disk."""
+    """The message is on disk; `warnings` name what was stated of the player and not understood."""
 
     id: str
     turn_id: str
@@ -132,6 +139,7 @@ class TurnAccepted(msgspec.Struct, frozen=True, tag="message.accepted"):
     context: Outcome
     remembered: bool
     ahead: SpeculativeWork = "nothing"
+    warnings: tuple[str, ...] = ()
 
 
 class TurnContext(msgspec.Struct, frozen=True, tag="context.ready"):

@@ -226,7 +226,9 @@ class _Terminal:
             case "session.opened":
                 self._on_opened(event)
             case "turn.stored":
-                self._print(f"{self._companion_name}: {event['turn']['text']}")
+                own = event["turn"]["speaker"] == "user"  # from another window
+                name = self._user if own else self._companion_name
+                self._print(f"{name}: {event['turn']['text']}")
             case "context.ready" if event["trigger"] != "send":
                 self._cancel_recall_timer()
                 count, elapsed_ms = len(event["memories"]), event["timings"]["total_ms"]

@@ -4,6 +4,7 @@ Identifiers, versions and scores: no text that anyone wrote, and no name.
 """
 
 from datetime import datetime
+from uuid import UUID
 
 import msgspec
 
@@ -102,17 +103,18 @@ class StateChanged(msgspec.Struct, frozen=True, tag="state_changed"):
 
 
 class SessionTaken(msgspec.Struct, frozen=True, tag="session_taken"):
-    """A session moved to a new connection, identified by `origin`."""
+    """A window moved to a new connection, identified by `origin`."""
 
     session_id: str
     origin: str
 
 
 class ReplyStored(msgspec.Struct, frozen=True, tag="reply_stored"):
-    """A reply was stored while no client was connected."""
+    """A reply to a message was stored; `origin` is the window that it was made for."""
 
     relationship_id: int
-    session_id: str
+    session_id: UUID
+    message_turn_id: int | None
     turn_id: int
     origin: str
 

@@ -5,9 +5,6 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
-
-from foremind.domain.errors import InvalidMessage
 
 
 class Timer(Protocol):
@@ -48,17 +45,3 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-
-def parse_time_zone(name: str | None) -> ZoneInfo:
-    """Return the time zone of an IANA name; UTC if none is given.
-
-    Raises:
-        InvalidMessage: the name is unknown.
-    """
-    try:
-        return ZoneInfo(name or "UTC")
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidMessage(
-            "time_zone: expected an IANA name such as Europe/Lisbon", param="time_zone"
-        ) from None

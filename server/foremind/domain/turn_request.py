@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from foremind.domain.errors import ForemindError
+from foremind.domain.hints import NO_HINTS, PlayerHints
 from foremind.domain.memory import LoreView, MemoryView
 from foremind.domain.prefetch import Outcome, SpeculativeWork
 from foremind.domain.turn import Speaker, Status
@@ -32,8 +33,7 @@ class TurnRequest:
         id: chosen by the client, unique per user; the same id is never stored or answered twice.
         settings: override those of the relationship, for this turn only.
         remember: otherwise no memory is derived from it, and it is erased after its session.
-        time_zone: the player's, an IANA name; None for the stored one.
-        language: the player's, a BCP 47 tag; None for the stored one.
+        hints: of the player; the stored time zone and language where there are none.
         earlier: what was said before the stored turns of the session; the prompt has it, too.
         replaces: the id of the last message, in whose place it stands from then on.
         regenerates: the id of the last message, to which another reply is made; then there is no
@@ -47,8 +47,7 @@ class TurnRequest:
     text: str
     settings: Mapping[str, msgspec.Raw] | None = None
     remember: bool = True
-    time_zone: str | None = None
-    language: str | None = None
+    hints: PlayerHints = NO_HINTS
     session: SessionChoice = "current"
     earlier: Sequence[EarlierTurn] = ()
     replaces: str | None = None

@@ -47,14 +47,16 @@ class AnnouncementDispatch:
         """Apply an announcement to those of some sessions that it concerns."""
         for session in sessions:
             match event:
-                case SessionTaken() | ReplyStored() if event.session_id == session.id:
-                    self._on_used_elsewhere(event, session)
+                case SessionTaken() if event.session_id == session.id:
+                    if event.origin != session.origin:
+                        self._replace(session)
                 case AccessRevoked():
                     self._on_revoked(event, session)
                 case UserErased() if event.user_id == session.principal.effective_user_id:
                     self._end_erased(session)
                 case (
-                    StateChanged()
+                    ReplyStored()
+                    | StateChanged()
                     | RelationshipDeleted()
                     | ConsentGiven()
                     | MemoriesForgotten()
@@ -66,20 +68,18 @@ class AnnouncementDispatch:
 
     def _on_relationship(self, event: Announcement, session: Session) -> None:
         match event:
+            case ReplyStored():
+                if event.origin != session.origin:
+                    turns = [turn for turn in (event.message_turn_id, event.turn_id) if turn]
+                    self._tasks.begin(
+                        session.windows.report(turns, event.session_id), "report-turns"
+                    )
             case StateChanged():
                 self._tasks.begin(session.announcements.read_state(), "read-state")
             case RelationshipDeleted():
                 self._end_erased(session)
             case _:
                 session.announcements.handle(event)
-
-    def _on_used_elsewhere(self, event: SessionTaken | ReplyStored, session: Session) -> None:
-        if session.origin == event.origin:
-            return
-        if isinstance(event, SessionTaken):
-            self._replace(session)
-        else:
-            self._tasks.begin(session.windows.read_reply(event.turn_id), "read-reply")
 
     def _on_revoked(self, event: AccessRevoked, session: Session) -> None:
         principal = session.principal

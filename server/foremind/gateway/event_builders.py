@@ -1,5 +1,6 @@
 """Builds the events that report on a session. Pure."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from foremind import __version__
@@ -25,7 +26,6 @@ from foremind.gateway.protocol.server_events import (
     ReasonView,
     SessionOpened,
     SessionUpdated,
-    TurnView,
 )
 from foremind.lore.activation import ActiveLore
 from foremind.retrieval.memory_views import memory_view
@@ -44,12 +44,15 @@ def session_opened(
     consent: ConsentStatus,
     model: str,
     limits: Limits,
-    turns: list[TurnView],
     state: SessionState,
+    warnings: Sequence[str],
     *,
     resumed: bool,
 ) -> SessionOpened:
-    """Return the event that a session is open, with the greeting as the player is to see it."""
+    """Return the event that a session is open, with the greeting as the player is to see it.
+
+    Its turns are still missing.
+    """
     return SessionOpened(
         protocol=PROTOCOL,
         server=__version__,
@@ -64,8 +67,9 @@ def session_opened(
         resumed=resumed,
         consent=consent,
         model=None if model == "offline" else model,
-        turns=turns,
+        turns=[],
         state=state,
+        warnings=list(warnings),
     )
 
 

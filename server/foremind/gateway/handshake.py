@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
+import msgspec
 import structlog
 
 from foremind.auth.authority import require_scope
 from foremind.auth.principal import Principal
 from foremind.cards.card_fields import greetings_of
 from foremind.cluster.rendezvous import relationship_key
-from foremind.domain.clock import parse_time_zone
 from foremind.domain.companion import Companion
 from foremind.domain.errors import Interrupted, InvalidMessage, NotAllowed, NotFound, RateLimited
-from foremind.domain.user import parse_language
+from foremind.domain.hints import UTC, PlayerHints, not_understood, read_hints
 from foremind.gateway.address_limits import AddressSlot
 from foremind.gateway.event_stream import EventListener
 from foremind.gateway.pending_session import PendingSession
@@ -22,6 +22,8 @@ from foremind.gateway.session_opening import open_session
 from foremind.gateway.session_registry import SessionRegistry
 from foremind.gateway.session_services import SessionServices
 from foremind.storage.companion_store import CompanionStore
+
+_RESUME_EXPECTED = "resume: expected the session_id and the seq of an event of a session"
 
 _log = structlog.get_logger("foremind.gateway")
 
@@ -83,8 +85,12 @@ class Handshake:
             None if message.user is None else (message.user.id, message.user.name),
             message.companion,
         )
+        resume = _resume_of(message)
+        hints = read_hints(message.time_zone, message.language)
+        if resume is None and message.resume is not None:
+            hints = replace(hints, warnings=(*hints.warnings, not_understood(_RESUME_EXPECTED)))
         self._check_lockout(principal)
-        self._check_owner(principal, message)
+        self._check_owner(principal, message, resume)
         with registry.opening(principal) as pending:
             await authority.check_revoked(principal)
             address_slot.identify(host=principal.allows("host"))
@@ -93,12 +99,12 @@ class Handshake:
             )
             _check_greeting(message, companion)
             pending.check()
-            known = self._find(message.resume, pending, message.companion)
-            if known is not None and message.resume is not None:
-                return await self._resume(known, message, message.resume, pending, listener)
+            known = self._find(resume, pending, message.companion)
+            if known is not None and resume is not None:
+                return await self._resume(known, message, hints, resume, pending, listener)
             registry.reserve(pending)
             async with registry.read_slots:
-                return await self._begin(message, companion, pending, listener)
+                return await self._begin(message, hints, resume, companion, pending, listener)
 
     async def reload_history(self, session: Session) -> None:
         """Load the history of a session that dropped it while nobody was connected."""
@@ -124,7 +130,9 @@ class Handshake:
             await session.change_state(message.state)
         session.send_updated(message.event_id)
 
-    def _check_owner(self, principal: Principal, message: SessionOpen) -> None:
+    def _check_owner(
+        self, principal: Principal, message: SessionOpen, resume: Resume | None
+    ) -> None:
         """Redirect a client that follows to the owner, unless it can resume without a gap here.
 
         One that was redirected already is served: the gateways differ on the owner for a moment, or
@@ -137,7 +145,6 @@ class Handshake:
         )
         if owner is None:
             return
-        resume = message.resume
         known = None if resume is None else self._registry.find(resume.session_id, resume.seq)
         if (
             resume is None
@@ -186,6 +193,7 @@ class Handshake:
         self,
         session: Session,
         message: SessionOpen,
+        hints: PlayerHints,
         resume: Resume,
         pending: PendingSession,
         listener: EventListener,
@@ -197,18 +205,21 @@ class Handshake:
         session.follows, session.stays = message.follow, message.redirected
         if message.greeting is not None:
             session.choose_greeting(message.greeting)
-        if session.resume(listener, resume.seq):
+        if session.resume(listener, resume.seq, hints.warnings):
             _log.info("session.resumed", session_id=session.id)
             return session
         turns = await self._read_turns(session, pending)
         if not self._registry.is_open(session):
             raise Interrupted("The session ended meanwhile; open it again.")
-        session.connect(listener, turns)
+        session.connect(listener, turns, hints.warnings)
+        session.answer_last()
         return session
 
     async def _begin(
         self,
         message: SessionOpen,
+        hints: PlayerHints,
+        resume: Resume | None,
         companion: Companion,
         pending: PendingSession,
         listener: EventListener,
@@ -218,19 +229,22 @@ class Handshake:
             self._services,
             pending.principal,
             companion,
-            parse_time_zone(message.time_zone),
+            hints.time_zone or UTC,
             message.consent,
-            language=parse_language(message.language),
+            language=hints.language,
+            known_id=None if resume is None else resume.session_id,
         )
         session.follows, session.stays = message.follow, message.redirected
         session.choose_greeting(message.greeting or 0)
-        resume = message.resume
-        if resume is not None and resume.session_id == session.id:
+        resumes = resume is not None and resume.session_id == session.id
+        if resume is not None and resumes:
             session.client.continue_after(resume.seq)
             await session.announce_takeover()
         turns = await self._read_turns(session, pending)
-        session.connect(listener, turns)
+        session.connect(listener, turns, hints.warnings)
         self._registry.add(session, pending)
+        if resumes:
+            session.answer_last()
         _log.info("session.opened", session_id=session.id, companion=message.companion)
         return session
 
@@ -263,6 +277,14 @@ class Handshake:
                 param="resume.session_id",
             )
         return session
+
+
+def _resume_of(message: SessionOpen) -> Resume | None:
+    """Return the session to resume, None if there is none, or it is not told as was expected."""
+    try:
+        return msgspec.convert(message.resume, Resume, strict=False)  # which takes 9.0 for 9
+    except msgspec.ValidationError:
+        return None
 
 
 def _check_greeting(message: SessionOpen, companion: Companion) -> None:

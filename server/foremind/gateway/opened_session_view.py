@@ -1,9 +1,14 @@
 """What a client is told of a session when it opens: the greeting, the newest turns, the state."""
 
+from collections.abc import Sequence
+
+import msgspec
+
 from foremind.gateway.conversation import LiveConversation
 from foremind.gateway.event_builders import session_opened
 from foremind.gateway.flow_control import limits_of
-from foremind.gateway.protocol.server_events import SessionOpened, TurnView
+from foremind.gateway.protocol.client_messages import MAX_FRAME_BYTES
+from foremind.gateway.protocol.server_events import SessionOpened, TurnView, encode
 from foremind.gateway.protocol.views import turn_view
 from foremind.gateway.session_client import SessionClient
 from foremind.gateway.session_policy import SessionPolicy
@@ -11,6 +16,7 @@ from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.character import greeting_of
 
 _RECENT_TURNS = 30  # sent to the client when a session opens
+_SEQ_BYTES = 20  # of the event's number, which is set later
 
 
 class OpenedSessionView:
@@ -42,14 +48,20 @@ class OpenedSessionView:
         await self._conversation.state.read()
         return [turn_view(turn) for turn in turns]
 
-    def event(self, turns: list[TurnView], *, resumed: bool = False) -> SessionOpened:
-        """Return `session.opened`."""
+    def event(
+        self, turns: list[TurnView], warnings: Sequence[str], *, resumed: bool = False
+    ) -> SessionOpened:
+        """Return `session.opened`, with as many of the newest turns as fit a frame.
+
+        Args:
+            warnings: about what the client stated and was not understood.
+        """
         companion, principal = self._session_policy.companion, self._client.principal
         opened = self._conversation.opened
         greeting = greeting_of(
             companion, self._conversation.greeting, principal.name, str(opened.session_id)
         )
-        return session_opened(
+        event = session_opened(
             self._session_id,
             opened.relationship_id,
             principal,
@@ -59,7 +71,20 @@ class OpenedSessionView:
             self._session_policy.consent,
             self._session_policy.model,
             limits_of(self._services.runtime.settings),
-            turns,
             self._conversation.state.value,
+            warnings,
             resumed=resumed,
         )
+        event.turns = newest_fitting(turns, MAX_FRAME_BYTES - len(encode(event)))
+        return event
+
+
+def newest_fitting(turns: Sequence[TurnView], room_bytes: int) -> list[TurnView]:
+    """Return the newest turns that fit a number of bytes as JSON, oldest first. Pure."""
+    fitting: list[TurnView] = []
+    for turn in reversed(turns):
+        room_bytes -= len(msgspec.json.encode(turn)) + 1  # and a comma
+        if room_bytes < _SEQ_BYTES:
+            break
+        fitting.append(turn)
+    return fitting[::-1]

@@ -1,53 +1,73 @@
-"""What is said in other windows of a session, of this process or of another one."""
+"""What is said in other windows of a relationship, of this process or of another one."""
+
+import asyncio
+from collections.abc import Iterable
+from uuid import UUID
 
 from cachetools import LRUCache
 
 from foremind.domain.errors import StorageUnavailable
 from foremind.gateway.conversation import LiveConversation
 from foremind.gateway.event_stream import EventStream
-from foremind.gateway.protocol.server_events import TurnStored
+from foremind.gateway.own_messages import OwnMessages
+from foremind.gateway.protocol.server_events import TurnStored, TurnView
 from foremind.gateway.protocol.views import turn_view
 from foremind.gateway.turns.session_caches import SessionCaches
 from foremind.llm.prompt.layout import PastTurn
 from foremind.storage.turn_store import TurnStore
 
-_MAX_UNSENT_TURNS = 512
-_ABSENT = object()
+_MAX_TOLD_TURNS = 512
 
 
 class OtherWindows:
-    """Adds the turns of other windows to one session, and reports the stored ones."""
+    """Adds the turns of other windows to one window, and tells its client of each once."""
 
     def __init__(
         self,
         conversation: LiveConversation,
         caches: SessionCaches,
         turns: TurnStore,
+        own_messages: OwnMessages,
         stream: EventStream,
     ) -> None:
         self._conversation = conversation
         self._caches = caches
         self._turns = turns
+        self._own_messages = own_messages
         self._stream = stream
-        #: Turns that were added and not reported to the client yet.
-        self._unsent: LRUCache[int, None] = LRUCache(_MAX_UNSENT_TURNS)
+        self._told: LRUCache[str, None] = LRUCache(_MAX_TOLD_TURNS)
+        self._in_order = asyncio.Lock()
 
-    def add_turn(self, turn: PastTurn) -> None:
-        """Add a turn of another window."""
-        if self._conversation.history.add_remote(turn) and turn.id is not None:
-            self._unsent[turn.id] = None
+    def on_opened(self, turns: Iterable[TurnView]) -> None:
+        """The client is told of these turns as its session opens."""
+        self._told.update(dict.fromkeys(turn.turn_id for turn in turns))
+
+    def add_turn(self, turn: PastTurn, session_id: UUID) -> None:
+        """Add a turn of a stored session, if that is the one of this window, too."""
+        same = session_id == self._conversation.opened.session_id
+        if same and self._conversation.history.add_remote(turn):
             self._caches.drop_speculation()  # its prompts lack this turn
 
-    async def read_reply(self, turn_id: int) -> None:
-        """Load and report a reply that another connection began."""
+    async def report(self, turn_ids: Iterable[int], session_id: UUID | None = None) -> None:
+        """Tell the client of turns that it does not know, as stored; add them as `add_turn` does.
+
+        Args:
+            session_id: the stored session that they belong to; None for that of this window.
+        """
         relationship_id = self._conversation.opened.relationship_id
-        try:
-            turn = await self._turns.find(relationship_id, turn_id)
-        except StorageUnavailable:
-            self._caches.drop_history()
-            return
-        if turn is not None:
-            past = PastTurn(turn.speaker, turn.content, turn.id, turn.message_id)
-            unsent = self._unsent.pop(turn.id, _ABSENT) is not _ABSENT
-            if self._conversation.history.add_remote(past) or unsent:
-                self._stream.emit(TurnStored(turn=turn_view(turn)))
+        async with self._in_order:
+            for turn_id in turn_ids:
+                if str(turn_id) in self._told:
+                    continue
+                try:
+                    turn = await self._turns.find(relationship_id, turn_id)
+                except StorageUnavailable:
+                    self._caches.drop_history()
+                    return
+                if turn is None:
+                    continue
+                said = PastTurn(turn.speaker, turn.content, turn.id, turn.message_id)
+                self.add_turn(said, session_id or self._conversation.opened.session_id)
+                self._told[str(turn_id)] = None
+                if turn.message_id is None or turn.message_id not in self._own_messages:
+                    self._stream.emit(TurnStored(turn=turn_view(turn)))

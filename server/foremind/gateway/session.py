@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from uuid import uuid4
+from secrets import token_hex
+from uuid import UUID, uuid4
 from zoneinfo import ZoneInfo
 
 from foremind.auth.principal import Principal
 from foremind.cluster.rendezvous import relationship_key
-from foremind.domain.announcements import ReplyStored, SessionTaken
-from foremind.domain.errors import StorageUnavailable
+from foremind.domain.announcements import SessionTaken
+from foremind.domain.errors import ForemindError, StorageUnavailable
 from foremind.domain.policy import Policy
 from foremind.domain.prefetch import Trigger
 from foremind.domain.session_state import StatePatch
@@ -21,7 +22,7 @@ from foremind.gateway.event_stream import EventListener, EventStream
 from foremind.gateway.live_state import LiveState
 from foremind.gateway.opened_session_view import OpenedSessionView
 from foremind.gateway.other_windows import OtherWindows
-from foremind.gateway.protocol.client_messages import ClientMessage
+from foremind.gateway.protocol.client_messages import ClientMessage, MessageSend
 from foremind.gateway.protocol.server_events import TurnView
 from foremind.gateway.reply_generation import RunningTurn
 from foremind.gateway.session_announcements import SessionAnnouncements
@@ -35,11 +36,16 @@ from foremind.llm.prompt.layout import PastTurn
 from foremind.typeahead.context_cache import PreparedContext
 from foremind.typeahead.prefetcher import PrefetchCallbacks, Prefetcher
 
+_WINDOW_CHARS = 12  # of a window's id, after that of its session
+
 
 class Session:
-    """Handles the messages and announcements of one session without blocking.
+    """Handles the messages and announcements of one window of a stored session without blocking.
 
-    A session outlives its connection: events are buffered until a client resumes it.
+    It outlives its connection: events are buffered until a client resumes it.
+
+    Args:
+        known_id: the id that its client knows it by, if it does.
     """
 
     def __init__(
@@ -51,14 +57,17 @@ class Session:
         turns: list[PastTurn] | None,
         stream: EventStream,
         earlier: Sequence[PastTurn] = (),
+        known_id: str | None = None,
     ) -> None:
         self._services = services
         self._session_policy = session_policy
         self._opened = opened
         self._stream = stream
-        #: Distinguishes this session's announcements from those of others with the same id.
+        #: Identifies this window of the stored session to its client, also after a restart.
+        self.id = window_id(opened.session_id, known_id)
+        #: Distinguishes this window's announcements from those of others with the same id.
         self.origin = uuid4().hex
-        #: Passes turns to other windows of this session; set by the registry.
+        #: Passes turns to other windows of the relationship; set by the registry.
         self.on_turn: Callable[[PastTurn], None] = lambda _: None
         #: Called with each reply that is about to be sent; set by whoever needs its prompt.
         self.on_reply: Callable[[RunningTurn], None] = lambda _: None
@@ -83,19 +92,18 @@ class Session:
         self._view = OpenedSessionView(
             self.id, self._conversation, session_policy, client, services
         )
-        #: Takes the turns of other windows of the session.
+        #: Takes the turns of other windows.
         self.windows = OtherWindows(
-            self._conversation, self._pipeline.caches, services.stores.turns, stream
+            self._conversation,
+            self._pipeline.caches,
+            services.stores.turns,
+            client.own_messages,
+            stream,
         )
         #: Takes the announcements about its relationship.
         self.announcements = SessionAnnouncements(
             session_policy, self._state, self._pipeline, client.own_messages, stream
         )
-
-    @property
-    def id(self) -> str:
-        """The session's identifier."""
-        return str(self._opened.session_id)
 
     @property
     def principal(self) -> Principal:
@@ -106,6 +114,11 @@ class Session:
     def detached_at(self) -> float | None:
         """Monotonic time at which the connection was lost; None while connected."""
         return self.client.detached_at
+
+    @property
+    def stored_id(self) -> UUID:
+        """The stored session that its next turn belongs to."""
+        return self._conversation.opened.session_id
 
     @property
     def relationship_id(self) -> int:
@@ -173,13 +186,16 @@ class Session:
         with suppress(StorageUnavailable):  # then it is loaded with the next message
             await self._conversation.read_history()
 
-    def connect(self, listener: EventListener, turns: list[TurnView]) -> None:
+    def connect(
+        self, listener: EventListener, turns: list[TurnView], warnings: Sequence[str] = ()
+    ) -> None:
         """Attach a connection, and send it `session.opened` with the newest turns."""
         self.client.attach(listener)
         self._pipeline.on_opened()
-        self._stream.emit(self._view.event(turns))
+        self.windows.on_opened(turns)
+        self._stream.emit(self._view.event(turns, warnings))
 
-    def resume(self, listener: EventListener, seq: int) -> bool:
+    def resume(self, listener: EventListener, seq: int, warnings: Sequence[str] = ()) -> bool:
         """Attach a connection that has every event up to `seq`, and send it those it missed.
 
         Return False, without any effect, if some of them are no longer buffered.
@@ -189,14 +205,25 @@ class Session:
             return False
         self.client.attach(listener)
         self._pipeline.on_opened()
-        event = self._view.event([], resumed=True)
+        event = self._view.event([], warnings, resumed=True)
         event.seq = seq
         self._stream.send_unnumbered(event)
         self._stream.replay(missed)
         return True
 
+    def answer_last(self) -> None:
+        """Answer the last message of the session, unless it is answered or about to be.
+
+        For a client that may have missed the reply: the process that was to make it may be dead.
+        """
+        last = next(reversed(self._conversation.history.turns), None)
+        if last is not None and last.message_id is not None:
+            with suppress(ForemindError):  # it is being answered
+                now = self._services.runtime.clock.monotonic()
+                self._messages.handle(MessageSend(last.message_id, last.content), now)
+
     async def announce_takeover(self) -> None:
-        """Tell other processes that have this session that it is used here now."""
+        """Tell other processes that have this window that it is used here now."""
         await self._services.stores.turns.announce(SessionTaken(self.id, self.origin))
 
     def detach(self, listener: EventListener) -> None:
@@ -283,7 +310,7 @@ class Session:
                 on_context=self._contexts.at_enter,
                 on_reply=self._report_reply,
                 read_reply=self._read_reply,
-                undelivered_reply=self._undelivered_reply,
+                origin=self.origin,
                 principal=lambda: self.client.principal,
             ),
         )
@@ -301,12 +328,6 @@ class Session:
             services.runtime.metrics,
         )
 
-    def _undelivered_reply(self, turn_id: int) -> ReplyStored | None:
-        """Return what to announce of a stored reply, None if a client received it here."""
-        if self.detached_at is None:
-            return None
-        return ReplyStored(self.relationship_id, self.id, turn_id, self.origin)
-
     def _share_turn(self, turn: PastTurn) -> None:
         self.on_turn(turn)
 
@@ -314,7 +335,7 @@ class Session:
         self.on_reply(turn)
 
     async def _read_reply(self, turn_id: int) -> None:
-        await self.windows.read_reply(turn_id)
+        await self.windows.report([turn_id])
 
     def _on_settled(self, draft: str) -> None:
         self._pipeline.on_settled(draft)
@@ -322,3 +343,11 @@ class Session:
     def _on_prepared(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
         self._contexts.prepared(draft, context, trigger)
         self._pipeline.on_context(draft, context, trigger)
+
+
+def window_id(stored_id: UUID, known: str | None) -> str:
+    """Return the id of a window: the one that its client knows, if it is of this stored session."""
+    prefix = f"{stored_id}."
+    if known is not None and known.startswith(prefix) and len(known) == len(prefix) + _WINDOW_CHARS:
+        return known
+    return prefix + token_hex(_WINDOW_CHARS // 2)

@@ -17,7 +17,7 @@ from foremind.gateway.session import Session
 
 
 class SessionIndex:
-    """The open sessions, with or without a connection; windows of one session share its id."""
+    """The open sessions, with or without a connection; each is a window with an id of its own."""
 
     def __init__(self) -> None:
         self._sessions: set[Session] = set()
@@ -56,14 +56,18 @@ class SessionIndex:
         return list(self._by_relationship)
 
     def windows(self, session_id: str) -> list[Session]:
-        """Return the windows of a session, in the order in which they were opened."""
+        """Return what is open under an id, in the order in which it was opened."""
         return list(self._by_id.get(session_id, ()))
+
+    def others(self, session: Session) -> list[Session]:
+        """Return the other windows of a relationship."""
+        return list(self._by_relationship[session.relationship_id] - {session})
 
     def resumable(self, session_id: str, seq: int) -> Session | None:
         """Return the session to resume by a client that has its events up to `seq`.
 
-        Windows of one user share an id: prefer one that can replay the missed events, then one that
-        lost its connection, then the newest.
+        Prefer one that can replay the missed events, then one that lost its connection, then the
+        newest: an id may be used twice for a moment.
         """
         known = self.windows(session_id)
         replayable = [session for session in known if session.client.can_replay_after(seq)]
@@ -73,10 +77,11 @@ class SessionIndex:
     def concerned_by(self, announcement: Announcement) -> list[Session]:
         """Return every session that an announcement concerns, and perhaps others."""
         match announcement:
-            case SessionTaken() | ReplyStored():
+            case SessionTaken():
                 return self.windows(announcement.session_id)
             case (
-                MemoriesForgotten()
+                ReplyStored()
+                | MemoriesForgotten()
                 | LayersChanged()
                 | MemoriesChanged()
                 | MemoryAnnouncement()

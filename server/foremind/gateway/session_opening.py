@@ -31,6 +31,7 @@ async def open_session(
     choice: SessionChoice = "current",
     earlier: Sequence[PastTurn] = (),
     language: str | None = None,
+    known_id: str | None = None,
 ) -> Session:
     """Open a session for an authenticated principal, without a connection yet.
 
@@ -39,6 +40,7 @@ async def open_session(
         choice: which stored session to continue, or to begin one.
         earlier: what was said before its turns; not stored.
         language: the player's, if stated; else the one that was stated last.
+        known_id: of the window that its client wants to resume.
 
     Raises:
         StorageUnavailable: the database did not answer.
@@ -72,7 +74,7 @@ async def open_session(
         time_zone,
         language_of_prompts,
     )
-    return Session(services, principal, session_policy, opened, None, stream, earlier)
+    return Session(services, principal, session_policy, opened, None, stream, earlier, known_id)
 
 
 async def _policy(services: SessionServices, principal: Principal, companion: Companion) -> Policy:

@@ -194,10 +194,11 @@ class SessionRegistry:
         self._announcements.dispatch(announcement, concerned)
 
     def _share_turn(self, session: Session, turn: PastTurn) -> None:
-        """Pass a new turn of one window to the other windows of its session."""
-        for other in self._index.windows(session.id):
-            if other is not session:
-                other.windows.add_turn(turn)
+        """Pass a new turn of one window to the others, and tell their clients."""
+        assert turn.id is not None
+        for other in self._index.others(session):
+            other.windows.add_turn(turn, session.stored_id)
+            self._tasks.begin(other.windows.report([turn.id], session.stored_id), "report-turn")
 
     async def catch_up(self) -> None:
         """Handle what announcements may have told that has no version.

@@ -3,16 +3,17 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from zoneinfo import ZoneInfo
 
 from foremind.auth.authority import require_scope
 from foremind.auth.principal import Principal
-from foremind.domain.clock import parse_time_zone
 from foremind.domain.errors import (
     Draining,
     InvalidMessage,
     NotAllowed,
     RateLimited,
 )
+from foremind.domain.hints import NO_HINTS, UTC, PlayerHints
 from foremind.domain.turn_request import (
     ChoiceRequest,
     ChosenReply,
@@ -22,7 +23,6 @@ from foremind.domain.turn_request import (
     TurnEvent,
     TurnRequest,
 )
-from foremind.domain.user import parse_language
 from foremind.gateway.flow_control import cost_of
 from foremind.gateway.handshake import find_open_companion
 from foremind.gateway.protocol.client_messages import (
@@ -144,10 +144,9 @@ class SingleTurns:
         session = await self._open(
             principal,
             request.companion,
-            request.time_zone,
+            request.hints,
             request.session,
             request.earlier,
-            request.language,
         )
         session.add_to_turn(request.begun, request.attached)
         answer = TurnOutcome(self._services, session, regenerates=request.regenerates is not None)
@@ -193,21 +192,18 @@ class SingleTurns:
         self,
         principal: Principal,
         slug: str,
-        time_zone: str | None = None,
+        hints: PlayerHints = NO_HINTS,
         choice: SessionChoice = "current",
         earlier: Sequence[EarlierTurn] = (),
-        language: str | None = None,
     ) -> Session:
         """Open a session for one turn, under the name, time zone and language stored or stated."""
         services, registry = self._services, self._registry
-        language = parse_language(language)
         with registry.opening(principal) as pending:
             await services.authority.check_revoked(principal)
             companion = await find_open_companion(services.stores.companions, slug)
             known = await services.stores.users.get(principal.effective_user_id)
             if known is not None and not principal.states_name:
                 principal = replace(principal, name=known.name)
-            time_zone = time_zone or (None if known is None else known.time_zone)
             pending.check()
             registry.reserve(pending)
             async with registry.read_slots:
@@ -215,10 +211,10 @@ class SingleTurns:
                     services,
                     principal,
                     companion,
-                    parse_time_zone(time_zone),
+                    hints.time_zone or (UTC if known is None else ZoneInfo(known.time_zone)),
                     choice=choice,
                     earlier=[PastTurn(said.speaker, said.text) for said in earlier],
-                    language=language,
+                    language=hints.language,
                 )
             pending.check()
             registry.add(session, pending)

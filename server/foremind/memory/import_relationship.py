@@ -5,14 +5,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
-from foremind.domain.clock import parse_time_zone
 from foremind.domain.companion import RelationshipSettings
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.export_file import Export, ExportedTurn
+from foremind.domain.hints import (
+    LANGUAGE_EXPECTED,
+    TIME_ZONE_EXPECTED,
+    language_of,
+    time_zone_of,
+)
 from foremind.domain.memory import MemoryText
 from foremind.domain.record import STATUSES, VECTOR_SEARCHED_LAYERS, search_text
 from foremind.domain.turn import ExchangeTurn, Speaker
-from foremind.domain.user import parse_language
 from foremind.memory.contextual_embedding import (
     WINDOW_RADIUS,
     Vector,
@@ -148,8 +152,11 @@ def check(export: Export) -> None:
     Raises:
         InvalidMessage: naming the field.
     """
-    parse_time_zone(export.time_zone)
-    parse_language(export.language)
+    zone = time_zone_of(export.time_zone)
+    if zone is None or zone.key != export.time_zone:
+        raise InvalidMessage(TIME_ZONE_EXPECTED, param="time_zone")
+    if export.language is not None and language_of(export.language) != export.language:
+        raise InvalidMessage(LANGUAGE_EXPECTED, param="language")
     for name, max_elements in MAX_ELEMENTS.items():
         if "." not in name and len(getattr(export, name)) > max_elements:
             raise InvalidMessage(f"{name}: expected at most {max_elements}", param=name)

@@ -1,6 +1,6 @@
 """Stores sessions and turns, each turn exactly once and together with its wait for ingest."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -239,7 +239,7 @@ class TurnStore:
         ingested: bool = True,
         kept: bool = True,
         erasures: int | None = None,
-        undelivered_reply: Callable[[int], ReplyStored | None] = lambda _: None,
+        origin: str = "",
     ) -> int | None:
         """Store what the player was shown of a reply, once per turn that it answers.
 
@@ -247,7 +247,7 @@ class TurnStore:
             ingested: whether the reply is ingested.
             kept: otherwise it is not ingested either, and is erased after its session.
             erasures: the number of erasures that its prompt reflects.
-            undelivered_reply: returns what to announce of the stored turn, if anything.
+            origin: the window that it was made for, of which the others are told; empty for none.
 
         Returns:
             The id of the turn; None if a reply to `reply_to` is stored already, or if something
@@ -272,10 +272,13 @@ class TurnStore:
             await connection.execute(
                 "delete_other_alternatives", session.relationship_id, reply_to, MAX_REPLIES - 1
             )
-            announcement = undelivered_reply(row["id"])
-            if announcement is not None:
-                connection.announce(announcement)
-            return int(row["id"])
+            turn_id = int(row["id"])
+            relationship_id, session_id = session.relationship_id, session.session_id
+            if origin:
+                connection.announce(
+                    ReplyStored(relationship_id, session_id, reply_to, turn_id, origin)
+                )
+            return turn_id
 
     async def release(self, session: OpenedSession, message_id: str) -> None:
         """Release the claim on a user's message that this process did not answer."""
@@ -307,7 +310,7 @@ class TurnStore:
         return None if row is None else Turn(**dict(row))
 
     async def announce(self, announcement: SessionTaken) -> None:
-        """Announce that a session was taken over."""
+        """Announce that a window was taken over."""
         await self._database.announce(announcement)
 
     async def _stored(

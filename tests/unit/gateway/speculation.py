@@ -146,7 +146,7 @@ class World:
 
     async def commit_reply(
         self, session: OpenedSession, reply_to: int, status: str, text: str, now: datetime,
-        *, ingested: bool, kept: bool, erasures: int, undelivered_reply: object,
+        *, ingested: bool, kept: bool, erasures: int, origin: str,
     ) -> int | None:  # fmt: skip
         """Store a reply, unless something was erased since its prompt was assembled."""
         await asyncio.sleep(self.rng.uniform(0.001, 0.02))

@@ -6,7 +6,7 @@ from typing import Any, get_args
 import msgspec
 
 from foremind import __version__
-from foremind.gateway.protocol.client_messages import MAX_FRAME_BYTES, ClientMessage
+from foremind.gateway.protocol.client_messages import MAX_FRAME_BYTES, ClientMessage, Resume
 from foremind.gateway.protocol.examples import EXAMPLES
 from foremind.gateway.protocol.server_events import Event
 
@@ -33,9 +33,9 @@ def asyncapi() -> dict[str, Any]:
     """Return the AsyncAPI document as JSON-encodable values."""
     messages, events = client_messages(), server_events()
     _, schemas = msgspec.json.schema_components(
-        (*messages, *events), ref_template="#/components/schemas/{name}"
+        (*messages, Resume, *events), ref_template="#/components/schemas/{name}"
     )
-    _, sent_by_clients = msgspec.json.schema_components(messages)
+    _, sent_by_clients = msgspec.json.schema_components((*messages, Resume))
     for name, schema in schemas.items():
         schema["description"] = inspect.cleandoc(schema["description"])
         if name not in sent_by_clients:

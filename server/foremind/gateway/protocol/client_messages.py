@@ -1,10 +1,11 @@
 """Wire protocol version 1: every message of a client."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
+from foremind.domain.hints import TextHint
 from foremind.domain.session_state import StatePatch
 
 #: Size limit of a frame, with every `\\uXXXX` escape counted as two bytes.
@@ -15,6 +16,13 @@ MAX_ID_CHARS = 128
 
 Identifier = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS)]
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
+#: As `TextHint`.
+ResumeHint = Annotated[
+    Any,
+    Meta(
+        extra_json_schema={"anyOf": [{"$ref": "#/components/schemas/Resume"}, {"type": "null"}]},
+    ),
+]
 
 
 class UserClaim(Struct, frozen=True):
@@ -37,6 +45,9 @@ class SessionOpen(Struct, frozen=True, tag="session.open"):
     `language` is the player's, a BCP 47 tag such as `de` or `pt-BR`: texts that do not tell their
     language, such as short ones, are read as it. Without it the one that was stated last applies.
 
+    `time_zone`, `language` and `resume` are hints: one that is not understood counts as not given,
+    and is among the `warnings` of `session.opened`.
+
     `consent` states whether the user agrees to be remembered, where the companion requires it;
     without it the stored choice applies.
 
@@ -50,10 +61,10 @@ class SessionOpen(Struct, frozen=True, tag="session.open"):
     companion: Identifier
     token: str | None = None
     user: UserClaim | None = None
-    time_zone: Identifier | None = None
-    language: Identifier | None = None
+    time_zone: TextHint = None
+    language: TextHint = None
     consent: bool | None = None
-    resume: Resume | None = None
+    resume: ResumeHint = None
     follow: bool = False
     redirected: bool = False
     greeting: Annotated[int, Meta(ge=0, le=2**31)] | None = None

@@ -5,6 +5,7 @@ import re
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from foremind.domain.errors import (
     NOT_JSON,
@@ -30,11 +31,12 @@ from foremind.gateway.protocol.client_messages import (
     MessageSend,
     ResponseChoose,
     ResponseRegenerate,
+    SessionOpen,
 )
 from foremind.gateway.protocol.server_events import ErrorBody
 
 _NON_UNICODE_ESCAPE = re.compile(r"\\[^u]", re.DOTALL)
-_decoder = msgspec.json.Decoder(ClientMessage)
+_decoder: msgspec.json.Decoder[ClientMessage] = msgspec.json.Decoder(ClientMessage)
 _MAX_PARAM_CHARS = 200
 #: What a session reports about a message, by code; other codes say what a model server did wrong.
 _ERRORS: dict[str, type[ForemindError]] = {
@@ -56,11 +58,13 @@ _MESSAGE_IDS = {
 def decode(raw: str, max_text_chars: int) -> ClientMessage:
     """Decode one frame.
 
+    Whole numbers may be written as 9.0: some runtimes have no others.
+
     Raises:
         InvalidMessage: names the field and what was expected.
     """
     try:
-        message: ClientMessage = _decoder.decode(raw)
+        message = _decode(raw)
     except msgspec.ValidationError as error:
         raise _invalid_field(error, raw) from None
     except NOT_JSON as error:
@@ -75,8 +79,34 @@ def decode(raw: str, max_text_chars: int) -> ClientMessage:
         raise InvalidMessage(
             f"text: expected at most {max_text_chars} characters, got {len(text)}", param="text"
         )
-    check_storable(message)
+    opens = isinstance(message, SessionOpen)  # its hints are stored as they are understood
+    stored = replace(message, time_zone=None, language=None, resume=None) if opens else message
+    check_storable(stored)
     return message
+
+
+def _decode(raw: str) -> ClientMessage:
+    try:
+        return _decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        if "got `float`" not in str(error):
+            raise
+        try:
+            frame = json.loads(raw, parse_float=_whole)
+            return _decoder.decode(msgspec.json.encode(frame))
+        except (OverflowError, *NOT_JSON):
+            raise error from None
+
+
+def _whole(digits: str) -> int | float:
+    """Return a number, as a whole one if it is one.
+
+    Raises:
+        OverflowError: it is infinite.
+    """
+    number = float(digits)
+    whole = int(number)
+    return whole if whole == number else number
 
 
 def too_large(raw: str) -> bool:

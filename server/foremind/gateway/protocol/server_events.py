@@ -118,7 +118,8 @@ class SessionOpened(Event, tag="session.opened", kw_only=True):
     `state` is the current session state.
 
     `relationship_id` identifies this user and companion in `/v1/relationships`. `protocol` is the
-    protocol version, `server` the server version.
+    protocol version, `server` the server version. `warnings` name the hints of `session.open` that
+    were not understood, and what was expected. `session_id` is of this window alone.
     """
 
     protocol: int
@@ -134,6 +135,7 @@ class SessionOpened(Event, tag="session.opened", kw_only=True):
     model: str | None
     turns: list[TurnView]
     state: SessionState = NO_STATE
+    warnings: list[str] = []
 
 
 class SessionUpdated(Event, tag="session.updated", kw_only=True):
@@ -251,7 +253,11 @@ class BehaviourDone(Event, tag="behaviour.done", kw_only=True):
 
 
 class TurnStored(Event, tag="turn.stored", kw_only=True):
-    """A reply of this session that was delivered over another connection, or to none."""
+    """A turn that this connection does not show yet: of another window, or a reply after all.
+
+    Each message and each reply of the player's other windows with this companion is told once, as
+    soon as it is stored; of windows of other processes once the reply is.
+    """
 
     turn: TurnView
 

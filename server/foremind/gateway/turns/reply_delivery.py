@@ -90,7 +90,7 @@ class ReplyDelivery:
                     ingested=turn.reply.model.is_generative,
                     kept=turn.stored.kept,
                     erasures=turn.erasures,
-                    undelivered_reply=self._callbacks.undelivered_reply,
+                    origin=self._callbacks.origin,
                 )
             except StorageUnavailable:
                 if clock.monotonic() >= given_up_at:

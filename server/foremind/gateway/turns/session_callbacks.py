@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from foremind.auth.principal import Principal
-from foremind.domain.announcements import ReplyStored
 from foremind.domain.errors import ForemindError
 from foremind.gateway.protocol.decoding import DecodingProblem
 from foremind.gateway.protocol.server_events import Event
@@ -22,7 +21,7 @@ class SessionCallbacks:
         on_context: called with a context at Enter, of which the client may not know yet.
         on_reply: called with each reply that is about to be sent.
         read_reply: loads and reports a reply that another connection received.
-        undelivered_reply: returns what to announce of a stored reply if nobody is connected.
+        origin: by which other processes know the window.
         principal: returns whose session it is, and what they may do.
     """
 
@@ -31,5 +30,5 @@ class SessionCallbacks:
     on_context: Callable[[str, ContextAtEnter], None]
     on_reply: Callable[[RunningTurn], None]
     read_reply: Callable[[int], Awaitable[None]]
-    undelivered_reply: Callable[[int], ReplyStored | None]
+    origin: str
     principal: Callable[[], Principal]
