@@ -245,14 +245,16 @@ async def test_a_draining_server_opens_no_sessions(start: StartServer) -> None:
     assert caught.value.code == 4503
 
 
-async def test_two_connections_of_one_user_share_a_session_and_resume_independently(
+async def test_windows_of_one_user_share_a_session_and_resume_independently(
     start: StartServer,
 ) -> None:
     """Opening a session without `resume` takes nothing over."""
     server = await start()
     first, first_opened = await open_session(server)
     second, second_opened = await open_session(server)
-    assert first_opened["session_id"] == second_opened["session_id"]
+    ids = first_opened["session_id"], second_opened["session_id"]
+    assert ids[0] != ids[1]
+    assert ids[0].partition(".")[0] == ids[1].partition(".")[0]
     done = {}
     for client in (first, second):
         await client.send("Hello, it is me")
