@@ -285,3 +285,23 @@ async def test_a_pin_is_as_long_as_its_message(start: StartServer) -> None:
         assert (await w.import_file(exported)).is_success
         (pin,) = await w.records("vault")
         assert pin["content"] == text.strip()
+
+
+@pytest.mark.parametrize(
+    ("draft", "opened"),
+    [
+        ("tell me about Cape Sorrow", "Cape Sorrow"),
+        ("show me the map", "Cape Sorrow"),
+        ("give me the gate code", "4711"),
+        ("what is the gate code", "4711"),
+        ("I had soup today", ""),
+    ],
+)
+async def test_requests_open_what_was_pinned(start: StartServer, draft: str, opened: str) -> None:
+    """As questions do."""
+    async with world(start, model=False) as w:
+        await w.talk("save this: the map of my grandfather ends at Cape Sorrow")
+        await w.talk("save this: the gate code is 4711")
+        lines = await w.lines("vault", draft)
+        assert opened in lines
+        assert bool(lines) == bool(opened)

@@ -17,6 +17,21 @@ _EXPLICIT_REQUEST = re.compile(
     r"(?:discussed|mentioned|talked about|agreed|suggested|recommended|promised|decided))\b",
     re.IGNORECASE,
 )
+# To be told or shown something: "tell me about Cape Sorrow", "show me the map", "read me the note".
+# Not "tell me all about it", "tell me about your day", "give me a break".
+_IMPERATIVE = re.compile(
+    r"^\W*(?:(?:hey|hi|hello|so|and|but|now|then|ok|okay|well|right|yes|great|thanks)\b\W*){0,2}"
+    r"(?:(?:please|just|could you|can you|would you|will you|i want you to|i(?:[’']d| would) like "
+    r"you to|let me|let[’']s)\b\W*){0,2}(?:"
+    r"(?:tell|remind|talk|speak|teach)(?: (?:me|us|to me|to us|with me))?"
+    r"(?: (?:again|once more|more|everything|something|all|all you know|what you know))?"
+    r" (?:about|of) (?!(?:it|that|this|them|you|yourself|your (?:day|week|self|life))\W*$)\S|"
+    r"(?:show|read|give|describe|explain|recite|repeat|spell|send|list|find|fetch|get|see|have|hear|"
+    r"bring up|pull up|look up|open up|dig out|read out|open|look at)"
+    r"(?: (?:me|us|to me|to us|again|once more|out))*(?: all)?(?: of)? "
+    r"(?:(?:the|my|our|his|her|their|that|those|these|what|where|which|who|how)\b|(?-i:[A-Z])\w))",
+    re.IGNORECASE,
+)
 # A question about somebody by name: "What does Ines paint?"
 _QUESTION_ABOUT_NAME = re.compile(
     r"\b(?:[Ww]h(?:at|ich|ere|en|o|ose|y)|[Hh]ow)\b.{0,40}?"
@@ -44,11 +59,14 @@ def worth_searching(text: str, log_odds: float | None, fallback: str = ENGLISH) 
 
 
 def asks_for_memory(text: str, fallback: str = ENGLISH) -> bool:
-    """Return whether `text` asks for something that may be remembered: explicitly, or by a
-    question that is not just a turn of phrase.
+    """Return whether `text` asks for something that may be remembered.
+
+    Explicitly, by asking to be told or shown it, or by a question that is no turn of phrase.
     """
     if language_of(text, fallback) != ENGLISH:
-        return is_question(text, fallback)
-    if _EXPLICIT_REQUEST.search(text) or _QUESTION_ABOUT_NAME.search(text):
+        return is_question(text, fallback) or utterances.requests(text, fallback)
+    if any(
+        pattern.search(text) for pattern in (_EXPLICIT_REQUEST, _QUESTION_ABOUT_NAME, _IMPERATIVE)
+    ):
         return True
     return is_question(text, fallback)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from foremind.retrieval.recall_gate import worth_searching
+from foremind.retrieval.recall_gate import asks_for_memory, worth_searching
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,60 @@ def test_turns_of_phrase_do_not_pass(text: str) -> None:
 def test_references_to_earlier_conversation_pass(text: str) -> None:
     """They need memories."""
     assert worth_searching(text, -5.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [
+        ("tell me about Cape Sorrow", True),
+        ("show me the map", True),
+        ("Please show me the map again", True),
+        ("Hey, could you read me the recipe?", True),
+        ("give me the gate code", True),
+        ("ok, tell us more about the lighthouse", True),
+        ("show the list", True),
+        ("Describe Cape Sorrow", True),
+        ("look up the address", True),
+        ("let me see the map", True),
+        ("find that recipe", True),
+        ("I want you to tell me about Mira", True),
+        ("tell me all about it", False),
+        ("Tell me about yourself", False),
+        ("give me a break", False),
+        ("show me a trick", False),
+        ("I told Ines about the map", False),
+        ("The map shows the cape", False),
+        ("tell him about the party", False),
+        ("ok, got it", False),
+    ],
+)
+def test_requests_to_be_told_or_shown_something_pass(text: str, asks: bool) -> None:
+    """As questions do, but no phrases, and nothing that states something."""
+    assert asks_for_memory(text) is asks
+
+
+@pytest.mark.parametrize(
+    ("language", "request_", "statement"),
+    [
+        ("de", "Zeig mir die Karte", "Die Karte zeigt das Kap"),
+        ("es", "Muéstrame el mapa", "El mapa muestra el cabo"),
+        ("fr", "Montre-moi la carte", "La carte est à Paul"),
+        ("it", "Mostrami la mappa", "La mappa è mia"),
+        ("pt", "Mostra o mapa, por favor", "O mapa é do Paulo"),
+        ("nl", "Laat me de kaart zien", "De kaart is van mij"),
+        ("pl", "Pokaż mi mapę", "Mapa jest moja"),
+        ("ru", "Покажи мне карту", "Карта лежит дома"),
+        ("tr", "Bana haritayı göster", "Harita evde duruyor"),
+        ("ja", "地図を見せて", "地図は家にあります"),
+        ("ko", "지도를 보여줘", "지도는 집에 있어요"),
+        ("zh", "给我看地图", "他告诉我地图在家里"),
+        ("th", "ขอดูแผนที่", "แผนที่อยู่ที่บ้าน"),
+    ],
+)
+def test_requests_pass_in_every_language(language: str, request_: str, statement: str) -> None:
+    """By the words of its file."""
+    assert asks_for_memory(request_, language)
+    assert not asks_for_memory(statement, language)
 
 
 def test_other_texts_pass_according_to_the_classifier() -> None:

@@ -62,6 +62,7 @@ class _LanguageFile(msgspec.Struct, forbid_unknown_fields=True):
     letters: str = ""
     elisions: str = ""
     question_endings: str = ""
+    request_words: str = ""
     suffixes: str = ""
     shared_words: str = ""
     synonyms: str = ""
@@ -93,11 +94,12 @@ class Language:
 
     `stemmer` names a Snowball algorithm. `letters` are seldom seen in English. `elisions` are what
     precedes an apostrophe and is no part of the word after it ("l" in "l'école"). `fillers` state
-    nothing: greetings, thanks, laughter. `suffixes` are particles that are written as part of a
-    word, longest first. `shared_words` occur in other languages, too, and tell little. `synonyms`
-    maps words to the first words of the sets that they belong to: words of one set are found by
-    each other. `empty_words` are those with which a model says that it found nothing ("not
-    mentioned"), or names the parties. `prompt` is None if its file has no such words.
+    nothing: greetings, thanks, laughter. `request_words` ask to be told or shown something.
+    `suffixes` are particles that are written as part of a word, longest first. `shared_words` occur
+    in other languages, too, and tell little. `synonyms` maps words to the first words of the sets
+    that they belong to: words of one set are found by each other. `empty_words` are those with
+    which a model says that it found nothing ("not mentioned"), or names the parties. `prompt` is
+    None if its file has no such words.
     """
 
     code: str
@@ -108,6 +110,7 @@ class Language:
     stop_words: frozenset[str]
     question_words: frozenset[str]
     question_endings: tuple[str, ...]
+    request_words: frozenset[str]
     first_person: frozenset[str]
     fillers: frozenset[str]
     suffixes: tuple[str, ...]
@@ -147,6 +150,7 @@ def parse_language(name: str, content: str) -> Language:
         elisions=frozenset(file.elisions.split()),
         stop_words=frozenset(file.stop_words.split()),
         question_words=frozenset(file.question_words.split()),
+        request_words=frozenset(file.request_words.split()),
         question_endings=tuple(file.question_endings.split()),
         first_person=frozenset(file.first_person.split()),
         fillers=frozenset(file.fillers.split()),

@@ -42,6 +42,12 @@ def only_asks(text: str, fallback: str = ENGLISH) -> bool:
     return bool(sentences) and all(_asks(sentence, language) for sentence in sentences)
 
 
+def requests(text: str, fallback: str = ENGLISH) -> bool:
+    """Return whether a sentence of `text` asks to be told or shown something: "zeig die Karte"."""
+    language = _language(text, fallback)
+    return any(_requests(sentence, language) for sentence in _sentences(text))
+
+
 def states(text: str, fallback: str = ENGLISH) -> bool:
     """Return whether a sentence of `text` states something: no question, greeting or filler."""
     language = _language(text, fallback)
@@ -98,6 +104,15 @@ def _asks_unspaced(sentence: str, language: Language) -> bool:
     if sentence.endswith(("。", "！", ".", "!")) or _CLAUSE_BREAK.search(sentence):
         return False
     return _QUESTION_WORDS[language.code].search(sentence) is not None
+
+
+def _requests(sentence: str, language: Language) -> bool:
+    if language.script in UNSPACED:
+        words, letters = tuple(language.request_words), sentence.strip(" .!?。！")
+        return bool(words) and (letters.startswith(words) or letters.endswith(words))
+    content = [word for word in _words(sentence) if word not in language.fillers]
+    asking = {part for word in (content[:1] + content[-1:]) for part in (word, word.split("-")[0])}
+    return len(content) > 1 and not language.request_words.isdisjoint(asking)
 
 
 def _is_filler(sentence: str, language: Language) -> bool:
