@@ -148,6 +148,28 @@ async def test_an_export_can_be_imported_for_another_companion(
         assert _without_ids(second_export) == _without_ids(exported)
 
 
+@pytest.mark.parametrize("memory_type", ["observation", "event"])
+async def test_an_imported_memory_keeps_its_type(start: StartServer, memory_type: str) -> None:
+    """And prompts tell of what happened, not of what the player said."""
+    async with world(start, model=False) as w:
+        await w.talk("My boat sank in the harbour of Porto")
+        exported = await w.request("GET", "/export")
+        (memory,) = [
+            memory for memory in exported["memories"] if memory["content"].startswith("My boat")
+        ]
+        memory |= {"memory_type": memory_type, "content": "The boat sank in the harbour of Porto"}
+        await w.request("DELETE", "/memories")
+        assert (await w.import_file(exported)).is_success
+        for shown in (
+            await w.request("GET", "/memories"),
+            await w.request("GET", "/export"),
+            await w.context("What about the boat in Porto?"),
+        ):
+            (kept,) = [kept for kept in shown["memories"] if kept["content"] == memory["content"]]
+            assert kept["memory_type"] == memory_type
+        assert 'this happened: "The boat sank' in await w.lines("memories", "The boat in Porto?")
+
+
 async def test_an_imported_topic_keeps_its_sources(start: StartServer) -> None:
     """By this server's ids."""
     from foremind.domain.companion import CompanionFile  # noqa: PLC0415

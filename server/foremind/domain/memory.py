@@ -11,6 +11,9 @@ import numpy.typing as npt
 from foremind.domain.policy import RecallPolicy
 from foremind.domain.turn import Speaker
 
+#: The types of memories of what happened, which nobody said.
+NARRATED_TYPES = frozenset({"observation", "event"})
+
 
 class Reason(msgspec.Struct, frozen=True):
     """A reason why a turn is significant, and the score that it gives alone, 0 to 1."""

@@ -9,7 +9,7 @@ English.
 from collections.abc import Sequence
 from datetime import datetime
 
-from foremind.domain.memory import Recalled
+from foremind.domain.memory import NARRATED_TYPES, Recalled
 from foremind.domain.record import Record, is_manual
 from foremind.llm.prompt.quoted_lines import QuotedLine, line, quoted
 from foremind.text.languages.language_files import ENGLISH
@@ -100,12 +100,14 @@ def vault_line(record: Record, now: datetime, language: str = ENGLISH) -> Quoted
 def memory_line(
     memory: Recalled, user_name: str, now: datetime, language: str = ENGLISH
 ) -> QuotedLine:
-    """Return a memory as quoted data: who said it, how long ago, and what.
+    """Return a memory as quoted data: who said it or that it happened, how long ago, and what.
 
     What is no longer so is always said, whatever says elsewhere that it is so.
     """
-    words, by_user = prompt_words(language).lines, memory.speaker == "user"
+    words, narrated = prompt_words(language).lines, memory.memory_type in NARRATED_TYPES
+    by_user = memory.speaker == "user" and not narrated
     template = words.user_said if by_user else words.companion_said
+    template = words.happened if narrated else template
     when = age_and_date(memory.created_at, now, language)
     before = f"- {template.format(when=when, name=quoted(user_name))}"
     if memory.superseded:

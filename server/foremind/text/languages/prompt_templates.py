@@ -23,6 +23,7 @@ class LineWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dated: str
     user_said: str
     companion_said: str
+    happened: str
     no_longer_so: str
     weak_match: str
     episode: str
@@ -76,6 +77,7 @@ PLACES: Mapping[str, list[str]] = {
     "lines.dated": ["age", "date"],
     "lines.user_said": ["name", "when"],
     "lines.companion_said": ["when"],
+    "lines.happened": ["when"],
     "lines.episode": ["topic", "when"],
     "lines.topic": ["topic", "when"],
     "lines.topic_met": ["count", "topic", "when"],

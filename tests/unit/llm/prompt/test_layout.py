@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +28,7 @@ from foremind.llm.prompt.token_budget import BudgetShare, allocate_tokens
 from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.lore.activation import NO_LORE, ActiveEntry, ActiveLore
 from foremind.lore.lorebook import Placement
-from foremind.text.languages.language_files import ENGLISH
+from foremind.text.languages.language_files import ENGLISH, LANGUAGES
 from foremind.text.languages.prompt_words import prompt_words
 from foremind_eval.doubles.model_server import alternates
 
@@ -381,6 +382,21 @@ def test_behaviours_apply_under_their_conditions() -> None:
         history=(PastTurn("user", "Hi"),), message="Ahoyed", behaviours=behaviours
     ).prompt
     assert later.instructions == ("Mention lunch.",)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("memory_type", ["observation", "event"])
+def test_what_happened_is_narrated(memory_type: str, language: str) -> None:
+    """Nobody said it, whose ever turn it was imported as."""
+    for speaker in ("user", "companion"):
+        happened = msgspec.structs.replace(
+            memory(1, "The ferry sank"), memory_type=memory_type, speaker=speaker
+        )
+        line = memory_line(happened, "Ana", NOW, language).text()
+        assert "Ana" not in line
+        assert line.endswith(': "The ferry sank"')
+        if language == "en":
+            assert line.endswith(', this happened: "The ferry sank"')
 
 
 def test_superseded_memories_are_marked() -> None:

@@ -86,6 +86,7 @@ _LINES = dict.fromkeys(LineWords.__struct_fields__, "x") | {
     "dated": "{age} {date}",
     "user_said": "{when} {name}",
     "companion_said": "{when}",
+    "happened": "{when}",
     "episode": "{when} {topic}",
     "topic": "{topic} {when}",
     "topic_met": "{topic} {count} {when}",
