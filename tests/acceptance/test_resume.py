@@ -220,17 +220,20 @@ async def test_a_session_can_be_resumed_by_its_user_only(start: StartServer) -> 
 async def test_a_session_of_a_retired_companion_cannot_be_resumed(
     start: StartServer, seq: int
 ) -> None:
-    """Nor opened; an open one may continue."""
-    server = await start()
+    """Nor opened; an open one ends, in every process, and its client is told why."""
+    server, other = await start(), await start()
     client, session = await open_session(server)
+    elsewhere, _ = await open_session(other)
     await server.app.core.stores.companions.retire("wren", datetime.now(UTC))
+    for window in (client, elsewhere):
+        with pytest.raises(Closed) as caught:
+            await window.next_event()
+        assert (caught.value.code, caught.value.reason) == (4403, "the companion was retired")
     reconnected, refused = await resume_session(server, session, seq)
     assert refused["error"]["code"] == "not_found"
     with pytest.raises(Closed) as caught:
         await reconnected.next_event()
     assert caught.value.code == 4403
-    await client.send("Farewell")
-    assert (await client.expect("response.done"))["status"] == "completed"
 
 
 async def test_a_draining_server_opens_no_sessions(start: StartServer) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from foremind.domain.announcements import (
     AccessRevoked,
     Announcement,
+    CompanionChanged,
     ConsentGiven,
     LayersChanged,
     MemoriesChanged,
@@ -16,6 +17,7 @@ from foremind.domain.announcements import (
     StateChanged,
     UserErased,
 )
+from foremind.domain.relationship import companion_id_of
 from foremind.gateway.session import Session
 from foremind.gateway.session_client import NOT_ALLOWED
 from foremind.runtime.supervision import TaskSet
@@ -54,6 +56,10 @@ class AnnouncementDispatch:
                     self._on_revoked(event, session)
                 case UserErased() if event.user_id == session.principal.effective_user_id:
                     self._end_erased(session)
+                case CompanionChanged() if event.companion_id == companion_id_of(
+                    session.relationship_id
+                ):
+                    self._tasks.begin(self._end_retired(session), "end-retired")
                 case (
                     ReplyStored()
                     | StateChanged()
@@ -85,6 +91,11 @@ class AnnouncementDispatch:
         principal = session.principal
         if event.covers(principal.user_id, principal.token_id, principal.issued_at):
             self._expel(session, "token revoked")
+
+    async def _end_retired(self, session: Session) -> None:
+        if await session.is_retired():
+            session.client.disconnect(NOT_ALLOWED, "the companion was retired")
+            self._end(session)
 
     def _end_erased(self, session: Session) -> None:
         session.client.disconnect(NOT_ALLOWED, "the user was erased")

@@ -265,6 +265,12 @@ class Session:
         await self._pipeline.caches.roll_over_if_idle(self._session_policy.policy)
         await self._state.change(patch, self._services.runtime.clock.now())
 
+    async def is_retired(self) -> bool:
+        """Return whether its companion has been retired, as the database has it now."""
+        with suppress(StorageUnavailable):  # then as it was known
+            await self._services.live_settings.settled(self.relationship_id)
+        return self._session_policy.companion.retired
+
     def stop_reply(self) -> None:
         """Stop the reply in progress; what was generated so far is stored."""
         self._pipeline.stop_reply()
