@@ -32,7 +32,9 @@ CREATE TABLE users (
     -- IANA name of the player's time zone; "yesterday" is resolved in it.
     time_zone text NOT NULL DEFAULT 'UTC',
     -- The player's language by the first subtag of its BCP 47 tag, if a client has stated it.
-    language text
+    language text,
+    -- The region of that tag, in upper case: it decides which day "03/04/2026" is.
+    region text
 );
 
 -- One user with one companion: the unit of memory.

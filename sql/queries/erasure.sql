@@ -196,7 +196,8 @@ SELECT id FROM relationships WHERE user_id = $1 AND id <> $2 LIMIT 1;
 
 -- name: reset_user_profile
 -- Resets a user's name and time zone to those of a new user.
-UPDATE users SET name = external_id, time_zone = 'UTC', language = NULL WHERE id = $1;
+UPDATE users SET name = external_id, time_zone = 'UTC', language = NULL, region = NULL
+WHERE id = $1;
 
 -- name: correct_memory
 -- Replaces the text of a memory and of its turns; expired texts stay deleted.

@@ -64,7 +64,7 @@ SELECT relationship.id, relationship.memory_version, relationship.memory_count,
     relationship.settings, relationship.operator_settings,
     relationship.consented_at IS NOT NULL AS consented,
     account.external_id AS user_id, account.name AS user_name, account.time_zone,
-    account.language, companion.slug AS companion
+    account.language, account.region, companion.slug AS companion
 FROM relationships AS relationship
 JOIN users AS account ON account.id = relationship.user_id
 JOIN companions AS companion ON companion.id = relationship.companion_id
@@ -77,7 +77,7 @@ SELECT relationship.id, relationship.memory_version, relationship.memory_count,
     relationship.settings, relationship.operator_settings,
     relationship.consented_at IS NOT NULL AS consented,
     account.external_id AS user_id, account.name AS user_name, account.time_zone,
-    account.language, companion.slug AS companion
+    account.language, account.region, companion.slug AS companion
 FROM relationships AS relationship
 JOIN users AS account ON account.id = relationship.user_id
 JOIN companions AS companion ON companion.id = relationship.companion_id

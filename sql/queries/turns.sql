@@ -252,7 +252,8 @@ LIMIT $2;
 -- Reads a turn with what ingesting it needs: names, time zone, language and settings.
 SELECT turn.id, turn.relationship_id, turn.speaker, turn.content, turn.created_at,
     coalesce(turn.message_id, asked.message_id) AS message_id,
-    account.name AS user_name, account.time_zone, coalesce(account.language, 'en') AS language,
+    account.name AS user_name, account.time_zone,
+    concat_ws('-', coalesce(account.language, 'en'), account.region) AS language,
     companion.name AS companion_name,
     companion.settings AS companion_settings, relationship.settings, relationship.operator_settings
 FROM turns AS turn

@@ -1,13 +1,14 @@
 -- name: find_user
 -- Finds a user by the id that clients use.
-SELECT id, external_id, name, time_zone, language FROM users WHERE external_id = $1;
+SELECT id, external_id, name, time_zone, language, region FROM users WHERE external_id = $1;
 
 -- name: put_user
--- Creates a user, or sets the name, the time zone and the language.
-INSERT INTO users (external_id, name, time_zone, language) VALUES ($1, $2, $3, $4)
+-- Creates a user, or sets the name, the time zone, the language and its region.
+INSERT INTO users (external_id, name, time_zone, language, region) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (external_id) DO UPDATE
-SET name = excluded.name, time_zone = excluded.time_zone, language = excluded.language
-RETURNING id, external_id, name, time_zone, language;
+SET name = excluded.name, time_zone = excluded.time_zone, language = excluded.language,
+    region = excluded.region
+RETURNING id, external_id, name, time_zone, language, region;
 
 -- name: pseudonym_key
 -- Reads the key of the pseudonyms of erased users.

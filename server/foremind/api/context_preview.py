@@ -13,6 +13,7 @@ from foremind.api.dependencies import RelationshipServices, ResolvedRelationship
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.session_state import NO_STATE
 from foremind.domain.settings.setting_definitions import LAYERS
+from foremind.domain.user import with_region
 from foremind.llm.prompt.assembly import MAX_TURNS, AssembledPrompt
 from foremind.llm.prompt.character import macro_values
 from foremind.llm.prompt.layout import PastTurn
@@ -155,7 +156,7 @@ def _retrieval_scope(
             macro_values(companion, relationship.user_name, _identifier(session)),
             history,
         ),
-        language=relationship.language or ENGLISH,
+        language=with_region(relationship.language, relationship.region) or ENGLISH,
     )
 
 

@@ -14,6 +14,8 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Meta
 
+from foremind.domain.user import with_region
+
 #: What helps if it is understood, and otherwise counts as not given: of any type.
 TextHint = Annotated[Any, Meta(extra_json_schema={"anyOf": [{"type": "string"}, {"type": "null"}]})]
 UTC = ZoneInfo("UTC")
@@ -32,6 +34,7 @@ _PARTS_OF_HOURS = {
     "+08:45": "Australia/Eucla", "+09:30": "Australia/Darwin",
 }  # fmt: skip
 _TAG = re.compile(r"([a-z]{2,3})(?:[-_][a-z0-9]{1,8})*[-_]?(?:[.@].*)?")
+_REGION = re.compile(r"[a-z]{2,3}(?:[-_][a-z]{4})?[-_]([a-z]{2}|\d{3})(?![a-z\d])")
 _NO_LANGUAGES = {"mis", "mul", "und", "unk", "zxx"}  # codes that say that it is another, or unknown
 #: Other names of languages that there are words of, such as those of operating systems.
 _NAMES = {
@@ -49,11 +52,20 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class PlayerHints:
-    """What was understood; `warnings` name each field that was given and was not understood."""
+    """What was understood; `warnings` name each field that was given and was not understood.
+
+    `language` is the first subtag of a tag, `region` that of its region, in upper case.
+    """
 
     time_zone: ZoneInfo | None
     language: str | None
     warnings: tuple[str, ...] = ()
+    region: str | None = None
+
+    @property
+    def language_tag(self) -> str | None:
+        """The language with its region, where that was understood: "pt-BR"."""
+        return with_region(self.language, self.region)
 
 
 NO_HINTS = PlayerHints(None, None)
@@ -64,7 +76,7 @@ def read_hints(time_zone: object, language: object) -> PlayerHints:
     zone, code = time_zone_of(time_zone), language_of(language)
     read = ((time_zone, zone, TIME_ZONE_EXPECTED), (language, code, LANGUAGE_EXPECTED))
     unread = (expected for given, found, expected in read if given is not None and found is None)
-    return PlayerHints(zone, code, tuple(map(not_understood, unread)))
+    return PlayerHints(zone, code, tuple(map(not_understood, unread)), _region_of(language, code))
 
 
 def not_understood(expected: str) -> str:
@@ -95,11 +107,22 @@ def language_of(hint: object) -> str | None:
     Names of locales ("en_US.UTF-8") and lists, of which the first that is understood counts, are
     read as well.
     """
+    return next(filter(None, map(_language, _tags_in(hint))), None)
+
+
+def _region_of(hint: object, language: str | None) -> str | None:
+    """Return the first region that a hint has with a language: "US" of "en,en-US,en-GB"."""
+    tags = [tag.strip() for tag in _tags_in(hint) if language and _language(tag) == language]
+    regions = (match[1].upper() for tag in tags if (match := _REGION.match(tag)))
+    return next(regions, None)
+
+
+def _tags_in(hint: object) -> list[str]:
     if isinstance(hint, list):
         hint = ",".join(part for part in hint if isinstance(part, str))
     if not isinstance(hint, str) or len(hint) > _MAX_CHARS:
-        return None
-    return next(filter(None, map(_language, re.split("[,:]", hint.lower()))), None)
+        return []
+    return re.split("[,:]", hint.lower())
 
 
 def _language(text: str) -> str | None:

@@ -43,6 +43,7 @@ class Relationship:
     time_zone: str
     language: str | None
     companion: str
+    region: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class OpenedSession:
 
     `begun`: the session is new, not resumed. `erasures` is the relationship's erasure count,
     `consented` whether the user agreed to be remembered, `active_at` the time of the last turn,
-    `language` the one that the user has stated.
+    `language` the one that the user has stated, with its region ("pt-BR") if that is known.
     """
 
     session_id: UUID

@@ -231,7 +231,7 @@ class Handshake:
             companion,
             hints.time_zone or UTC,
             message.consent,
-            language=hints.language,
+            language=hints.language_tag,
             known_id=None if resume is None else resume.session_id,
         )
         session.follows, session.stays = message.follow, message.redirected

@@ -214,7 +214,7 @@ class SingleTurns:
                     hints.time_zone or (UTC if known is None else ZoneInfo(known.time_zone)),
                     choice=choice,
                     earlier=[PastTurn(said.speaker, said.text) for said in earlier],
-                    language=hints.language,
+                    language=hints.language_tag,
                 )
             pending.check()
             registry.add(session, pending)

@@ -19,12 +19,13 @@ async def prompt_language(
     connects, so that a model server can reuse what it has read.
 
     Args:
+        stated: the language, perhaps with its region.
         session_id: None if there is none yet.
 
     Raises:
         StorageUnavailable: the database did not answer.
     """
     if stated is not None:
-        return with_words(stated)
+        return with_words(stated.partition("-")[0])
     texts = await turns.messages_before(relationship_id, session_id, _MAX_MESSAGES)
     return with_words(language_of_messages(texts))

@@ -106,7 +106,7 @@ class TurnStore:
         if row is None:
             raise StorageUnavailable("The session could not be opened; try again shortly.")
         return OpenedSession(
-            **without_settings(row), settings=relationship_settings(row), language=user.language
+            **without_settings(row), settings=relationship_settings(row), language=user.language_tag
         )
 
     async def continue_session(

@@ -94,11 +94,16 @@ async def find_or_create_user(
     """Return a user with this name, time zone and language; it is only written if they differ.
 
     Args:
-        language: None leaves it unchanged.
+        language: perhaps with its region ("pt-BR"); None leaves both unchanged, and the language
+            alone its region.
     """
     row = await connection.row("find_user", external_id)
-    stated = (name, time_zone, language or (None if row is None else row["language"]))
-    if row is None or (row["name"], row["time_zone"], row["language"]) != stated:
+    known = (None, None) if row is None else (row["language"], row["region"])
+    code, _, region = (language or known[0] or "").partition("-")
+    if code == known[0]:
+        region = region or known[1] or ""
+    stated = (name, time_zone, code or None, region or None)
+    if row is None or (row["name"], row["time_zone"], *known) != stated:
         row = await connection.row("put_user", external_id, *stated)
     if row is None:
         raise StorageUnavailable("The user could not be stored; try again shortly.")

@@ -111,3 +111,16 @@ def test_another_language_counts_as_not_given(hint: object) -> None:
     assert [warning.partition(":")[0] for warning in hints.warnings] == (
         [] if hint is None else ["language"]
     )
+
+
+@pytest.mark.parametrize(
+    ("hint", "tag"),
+    [
+        ("pt-BR", "pt-BR"), ("en_us.UTF-8", "en-US"), ("zh-Hant-TW", "zh-TW"), ("es-419", "es-419"),
+        ("de", "de"), ("zh-Hans", "zh"), ("de-1996", "de"), ("en,en-US,en-GB;q=0.5", "en-US"),
+        (["und", "fr", "en-US"], "fr"), ("English", "en"), (None, None), ("Klingon", None),
+    ],
+)  # fmt: skip
+def test_the_region_is_kept_for_dates(hint: object, tag: str | None) -> None:
+    """That of the language that counts."""
+    assert read_hints(None, hint).language_tag == tag
