@@ -290,16 +290,14 @@ WHERE relationship_id = $2 AND session_id IN (SELECT id FROM closed)
 RETURNING session_id;
 
 -- name: session_usage
--- Reads when the latest sessions began and ended, and how often the user spoke and asked.
-SELECT session.id, min(turn.created_at) AS began, max(turn.created_at) AS ended,
-    count(*) FILTER (WHERE turn.speaker = 'user') AS said,
-    count(*) FILTER (WHERE turn.speaker = 'user' AND turn.content LIKE '%?%') AS asked
+-- Reads how often the user spoke in the latest sessions, and how many bytes in all.
+SELECT session.id, count(*) AS said, sum(octet_length(turn.content)) AS bytes
 FROM sessions AS session
 JOIN turns AS turn
     ON turn.relationship_id = session.relationship_id AND turn.session_id = session.id
-WHERE session.relationship_id = $1 AND turn.removed_at IS NULL
+WHERE session.relationship_id = $1 AND turn.removed_at IS NULL AND turn.speaker = 'user'
 GROUP BY session.relationship_id, session.id
-ORDER BY began DESC
+ORDER BY min(turn.created_at) DESC
 LIMIT 60;
 
 -- name: advance_stated
@@ -330,6 +328,11 @@ WHERE id = $1 AND narrated_turn_id = coalesce($3, narrated_turn_id) RETURNING id
 -- name: record_usage_patterns_at
 -- Records when a relationship's usage patterns were updated.
 UPDATE relationships SET habits_at = $2 WHERE id = $1;
+
+-- name: message_of_reply
+-- Finds the message that a reply answers.
+SELECT reply_to FROM turns
+WHERE relationship_id = $1 AND id = $2 AND reply_to IS NOT NULL;
 
 -- name: turns_by_id
 -- Reads turns that have a text or a memory, with significance and use in episodes.

@@ -67,6 +67,78 @@ async def test_a_long_session_is_summarized(start: StartServer, model: bool) -> 
         assert f"bring {_ITEMS[-1]}" in str(shown["messages"])
 
 
+@WITH_AND_WITHOUT_MODEL
+async def test_what_no_summary_covers_is_in_the_window(start: StartServer, model: bool) -> None:
+    """Where the summary is off, or was deleted; then a new one is made of all turns."""
+    async with world(start, model=model) as w:
+        await w.talk(*(f"I promise to bring {item} to the feast" for item in _ITEMS))
+        assert (await w.context("And now?"))["layers"]["working"]["turns"] < 2 * len(_ITEMS)
+        for off, turns in ((["summary"], 2 * len(_ITEMS)), ([], 10)):
+            await w.request("PATCH", "/config", {"settings": {"layers_off": off}})
+            shown = await w.context("And now?")
+            assert shown["layers"]["working"]["turns"] >= turns
+            assert (f"bring {_ITEMS[0]}" in str(shown["messages"])) or not off
+        (summary,) = await w.records("summary")
+        await w.request("DELETE", f"/records/{summary['id']}")
+        everything = str((await w.context("And now?"))["messages"])
+        assert all(f"bring {item}" in everything for item in _ITEMS)
+        await w.talk("Which item did I name first?")
+        (again,) = await w.records("summary")
+        covered = again["details"]["messages"]
+        working = (await w.context("And now?"))["layers"]["working"]["turns"]
+        assert covered + working == 2 * len(_ITEMS) + 2
+
+
+async def test_a_message_without_a_reply_is_read_as_well(start: StartServer) -> None:
+    """Its facts do not wait for the next one that is answered."""
+    async with world(start, model=True) as w:
+        assert w.model is not None
+        w.model.script.refusal_status = lambda chat: 500 if chat["temperature"] > 0 else None
+        client = await w.server.session()
+        await client.send("I live in Porto")
+        await client.expect("response.done")
+        w.relationship = FIRST_RELATIONSHIP
+        await w.wait_until_idle()
+        assert [entry["content"] for entry in await w.records("profile", "home")] == ["Porto"]
+        assert "Porto" in str(await w.records("scratchpad"))
+
+
+async def test_a_reply_made_anew_is_read_for_notes_with_its_message(start: StartServer) -> None:
+    """A model is shown both."""
+    async with world(start, model=True) as w:
+        assert w.model is not None
+        client = await w.talk("Where shall we meet?")
+        w.model.script.reply = lambda _: ["At", " the", " lighthouse."]
+        before = len(w.model.script.background_requests)
+        accepted = next(event for event in w.events if event["type"] == "message.accepted")
+        await client.regenerate(accepted["id"])
+        await client.expect("response.done")
+        await w.wait_until_idle()
+        read = [
+            request["messages"][1]["content"].rpartition("Said:")[2]
+            for request in w.model.script.background_requests[before:]
+            if '{"operations"' in request["messages"][0]["content"]
+        ]
+        assert any("Where shall we meet?" in said and "At the lighthouse." in said for said in read)
+
+
+@WITH_AND_WITHOUT_MODEL
+async def test_no_statistics_are_in_a_prompt(start: StartServer, model: bool) -> None:
+    """Nor lists of words. After many sessions of short messages, that short answers are liked."""
+    async with world(start, model=model) as w:
+        for _ in range(10):
+            await w.talk("I killed the mussels", "Hide the mussels!", "Another thought?")
+            assert "answers" not in await w.lines("profile")
+            await w.next_day()
+        shown = str((await w.context("Hello"))["messages"])
+        for statistic in ("% of messages", "usually", "most often", "You spoke of"):
+            assert statistic not in shown
+        await w.clock.leap(7 * 24 * 3600)
+        await w.talk("The mussels!")
+        await w.next_day()
+        assert 'seems: "answers": "prefers short answers"' in await w.lines("profile")
+
+
 async def test_a_few_long_messages_are_summarized(start: StartServer) -> None:
     """By their tokens, in one request, down to half of the limit."""
     async with world(start, model=True, summary_tokens=1000, layers_off=["scratchpad"]) as w:
@@ -184,12 +256,13 @@ async def test_a_topic_is_written_from_everything_known_about_it(start: StartSer
         (topic,) = await w.records("topics")
         assert topic["title"] == "violin"
         assert topic["details"]["sessions"] == 4
-        first, second = (prompt for prompt in prompts if prompt.startswith("Topic:"))
+        # A conclusion leads to the first topic of its episode.
+        first, *_, last = (prompt for prompt in prompts if prompt.startswith("Topic:"))
         assert 'Former paragraph: ""' in first
         assert "Concluded: A string broke" in first
         assert re.search(r"- \d+ [A-Z][a-z]+ 20\d\d: ", first)
-        assert "its string that broke." in second
-        assert second.count("They spoke of a violin lesson") == 1
+        assert "its string that broke." in last
+        assert last.count("They spoke of a violin lesson") == 1
         shown = [prompt.splitlines()[0] for prompt in prompts if "Topics so far" in prompt]
         assert shown[0] == "Topics so far: (none)"
         assert shown[-1] == 'Topics so far: "violin", "violin lessons"'
@@ -199,17 +272,18 @@ async def test_a_topic_is_written_from_everything_known_about_it(start: StartSer
 async def test_the_profile_holds_stated_and_inferred_facts(start: StartServer, model: bool) -> None:
     """Stated ones at once, inferred ones once a week; they are in every prompt."""
     async with world(start, model=model) as w:
-        for text in ("My favourite colour is green", "I planted a fig tree", "It rained a lot"):
+        await w.talk("My favourite colour is green")
+        for text in ("I planted a fig tree", "It rained a lot", *["The fig tree grows"] * 9):
+            await w.next_day()
             await w.talk(text)
             assert "green" in await w.lines("profile")
-            await w.next_day()
         await w.clock.leap(6 * 24 * 3600)
-        await w.talk("The fig tree grows")
+        await w.talk("I eat figs")
         await w.next_day()
         kinds = {record["title"]: record["kind"] for record in await w.records("profile")}
         assert kinds["favourite colour"] == "stated"
-        assert kinds["session length"] == "inferred"
-        assert "minute" in await w.lines("profile")
+        assert kinds["answers"] == "inferred"
+        assert "short answers" in await w.lines("profile")
 
 
 @WITH_AND_WITHOUT_MODEL

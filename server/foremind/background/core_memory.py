@@ -1,21 +1,25 @@
 """The core memory: about 500 words on the state of a relationship (wire layer `hot`)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import tzinfo
 from functools import partial
 
 from foremind.background.curation_context import CurationContext
 from foremind.background.prompts import CoreMemoryAnswer, core_memory_prompt
 from foremind.domain.errors import Conflict, UnusableAnswer
-from foremind.domain.record import NewRecord, Record, is_manual, of_layer, open_questions
-from foremind.llm.prompt.sections import profile_order
-from foremind.text.languages.prompt_words import day_in, label_in
+from foremind.domain.record import NewRecord, Record, is_manual, of_layer
+from foremind.llm.prompt.sections import note_order, profile_order
+from foremind.text.languages.language_files import LANGUAGES
+from foremind.text.languages.prompt_words import day_in, heading_in, label_in
 from foremind.text.tokenization import terms_of
 
 _MAX_WORDS = 500
 _MAX_PROFILE_ENTRIES = 20
+_MAX_NOTE_WORDS = 300  # by rules, so that topics have room, too
 _MAX_TOKENS = 1000
 _ATTEMPTS = 2
+# Begins the line of a topic on what was left open, in the language it was written in.
+_LEFT_OPEN = tuple(f"{heading_in(language, 'left open')}: " for language in LANGUAGES)
 _MIN_OVERLAP = 0.6  # share of a line's words that a text must contain to cover the line
 
 
@@ -25,7 +29,14 @@ async def update_core_memory(context: CurationContext) -> None:
         return
     for attempt in range(_ATTEMPTS):
         language = await context.language()
-        sources = core_memory_sources(context.records, context.now.tzinfo, language)
+        sources = core_memory_sources(
+            context.records,
+            context.now.tzinfo,
+            language,
+            _MAX_NOTE_WORDS
+            if context.model.server is None
+            else max(_MAX_NOTE_WORDS, context.policy.context_tokens // 4),
+        )
         present = context.records_of("hot")[-1:]
         if not sources:
             return
@@ -75,12 +86,21 @@ async def _last_manual_text(context: CurationContext, present: Record) -> str:
     return manual[-1] if manual else ""
 
 
-def core_memory_sources(records: Sequence[Record], zone: tzinfo | None, language: str) -> list[str]:
+def core_memory_sources(
+    records: Sequence[Record],
+    zone: tzinfo | None,
+    language: str,
+    max_note_words: int = _MAX_NOTE_WORDS,
+) -> list[str]:
     """Return the lines that the core memory is made of, the most important first.
+
+    How the last session ended and what was left open are not among them: they have layers of their
+    own, which show them when they matter.
 
     Args:
         zone: time zone of their dates.
         language: of their labels and dates.
+        max_note_words: of the lines that are made of notes.
     """
 
     def newest(candidates: Sequence[Record], count: int) -> list[Record]:
@@ -90,17 +110,32 @@ def core_memory_sources(records: Sequence[Record], zone: tzinfo | None, language
         # Manual edits hold until they are changed, so they have no date.
         day = day_in(language, record.said_at.astimezone(zone))
         when = "" if is_manual(record.made_by) else f" ({day})"
-        return f"{label_in(language, label)}{when}: {record.content}"
+        content = record.content
+        if record.layer == "topics" and not is_manual(record.made_by):
+            content = "\n".join(
+                text for text in content.splitlines() if not text.startswith(_LEFT_OPEN)
+            )
+        return f"{label_in(language, label)}{when}: {content}"
 
     of = partial(of_layer, records)
     profile = sorted(of("profile"), key=profile_order)[:_MAX_PROFILE_ENTRIES]
     return [
         *(line(entry.title, entry) for entry in profile),
-        *(line(note.kind, note) for note in newest(of("scratchpad"), 12)),
-        *(line("last time", recap) for recap in newest(of("opening"), 1)),
+        *_first_within(
+            max_note_words,
+            (line(note.kind, note) for note in sorted(of("scratchpad"), key=note_order)),
+        ),
         *(line(topic.title, topic) for topic in newest(of("topics"), 4)),
-        *(line("left open", question) for question in newest(open_questions(records), 3)),
     ]
+
+
+def _first_within(max_words: int, lines: Iterable[str]) -> Iterator[str]:
+    """Yield the first lines that have at most so many words in all."""
+    for line in lines:
+        max_words -= len(line.split())
+        if max_words < 0:
+            return
+        yield line
 
 
 def with_manual_lines(manual_text: str, text: str) -> str:
@@ -131,11 +166,6 @@ def core_memory_by_rules(manual_text: str, sources: Sequence[str]) -> str:
 
 def _truncate(text: str) -> str:
     """Keep whole lines, about 500 words in total."""
-    kept: list[str] = []
-    words = 0
-    for line in text.splitlines():
-        words += len(line.split())
-        if words > _MAX_WORDS and kept:
-            break
-        kept.append(" ".join(line.split()[:_MAX_WORDS]))
-    return "\n".join(kept)
+    first, *others = text.splitlines() or [""]
+    words = first.split()[:_MAX_WORDS]
+    return "\n".join([" ".join(words), *_first_within(_MAX_WORDS - len(words), others)])

@@ -97,7 +97,7 @@ async def rewrite_recap(
         known = unsettled_questions(context.records)
         answer, sources = await _extract_episodes(context, last, known)
     async with context.changing() as changes:
-        if answer is not None:
+        if answer is not None and answer.left_at:
             await changes.add(_recap_record(context, answer, last, sources))
         await changes.remove_change_set(change_set)
     await context.reload()
@@ -247,9 +247,10 @@ async def _write_batch(
             for question in touched_again(known, context.utterances(turns)):
                 await reopen(changes, question, sources)
             await store_questions(context, changes, known, questions)
-        if closed and answer.left_at and context.policy.on("opening"):
+        if closed and context.policy.on("opening"):
             await changes.remove([recap.id for recap in context.records_of("opening")])
-            await changes.add(_recap_record(context, answer, turns, sources))
+            if answer.left_at:
+                await changes.add(_recap_record(context, answer, turns, sources))
         await changes.advance("narrated", turns[-1].id, context.relationship.narrated_turn_id)
     await context.reload()
 
@@ -291,7 +292,6 @@ def episodes_by_rules(
         language: of the words around what was said.
     """
     words = record_words(language)
-    topics = topics_of(utterances, _MAX_TOPICS)
     best = top_sentences(utterances, 4)
     summary = " ".join(
         f"{sentence.utterance.name}: {with_full_stop(sentence.text)}" for sentence in best
@@ -308,7 +308,6 @@ def episodes_by_rules(
         conclusions=list(conclusions_of(utterances, 2)),
         open_questions=unsettled,
     )
-    spoke = f"{words.spoke_of.format(topics=', '.join(topics))} " if topics else ""
     last = " ".join(
         f"{sentence.utterance.name}: {with_full_stop(sentence.text)}" for sentence in best[-2:]
     )
@@ -322,13 +321,16 @@ def episodes_by_rules(
             if utterance.by_user
         )
     ]
-    left_at = f"{spoke}{last}{still_open}".strip()[:2000] or words.nothing_much
+    left_at = f"{last}{still_open}".strip()[:2000]
     return EpisodesAnswer([episode], left_at, settled)
 
 
 def _topic_of(utterances: Sequence[Utterance], language: str) -> str:
     """Return the topic of an episode by rules."""
-    return ", ".join(topics_of(utterances, _MAX_TOPICS)) or record_words(language).a_chat
+    return (
+        ", ".join(topics_of(utterances, _MAX_TOPICS, nouns_only=True))
+        or record_words(language).a_chat
+    )
 
 
 def _episode_was_dismissed(context: CurationContext, episode: NewRecord) -> bool:

@@ -14,10 +14,9 @@ from datetime import datetime
 from foremind.domain.companion import SignificanceRules
 from foremind.memory.scoring import score_significance
 from foremind.text.questions import is_pure_question
-from foremind.text.sentences import QUESTION_MARKS
+from foremind.text.sentences import QUESTION_MARKS, is_day, sentences_in
 from foremind.text.tokenization import terms_of, words_of
 
-_SENTENCE = re.compile(r"[^.!?。！？؟۔\n]+[.!?。！？؟۔]*")
 _REFERENCE = re.compile(
     r"(?<=[a-z,;:] )(?:[A-Z][\w’'-]+)(?: (?:of |the )?[A-Z][\w’'-]+)*"
     r"|“([^”]{2,60})”|\"([^\"]{2,60})\""
@@ -57,12 +56,18 @@ _FILLER_WORDS = frozenset(
         "everything someone people one two first last new awesome amazing cool wow hey pretty "
         "definitely recently lately share super try trying start started come came give bit part "
         "kind sort guess mean right yeah long life best better fun bring actually maybe let right "
-        "important special enjoy support inspire forget remember excite wonderful favorite"
+        "important special enjoy support inspire forget remember excite wonderful favorite "
+        "thought another other else whole own same different such several few little big small "
+        "next again away already almost anyway because become begin believe question answer idea "
+        "reason point time minute hour moment night morning evening afternoon fact case couple "
+        "half side end start stuff word none nobody real actual certain entire main quite enough "
+        "second third rather while till until yet ago later soon ever once twice around together "
+        "alone"
     )
 )
 _DETERMINERS_AND_PREPOSITIONS = frozenset(
-    """a an the my our your his her their this that these those of about some any for with
-    from""".split()  # noqa: SIM905
+    """a an the my our your his her their this that these those of about some any another
+    each every for with from""".split()  # noqa: SIM905
 )
 _MAX_SENTENCE_CHARS = 300
 _MIN_WORDS = 4
@@ -98,9 +103,9 @@ class Sentence:
 
 
 def sentences_of(text: str) -> list[str]:
-    """Split a text into sentences of at most 300 characters."""
-    sentences = (match.strip() for match in _SENTENCE.findall(text))
-    return [sentence[:_MAX_SENTENCE_CHARS] for sentence in sentences if sentence]
+    """Split a text into sentences of at most 300 characters, without the days between them."""
+    sentences = (sentence.strip() for sentence in sentences_in(text) if not is_day(sentence))
+    return [sentence[:_MAX_SENTENCE_CHARS] for sentence in sentences]
 
 
 def with_full_stop(text: str) -> str:

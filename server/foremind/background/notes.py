@@ -10,11 +10,11 @@ import structlog
 
 from foremind.background.curation_context import CurationContext
 from foremind.background.extractive_summary import Utterance, chars_of
-from foremind.background.note_rules import NotesUpdate, updates_by_rules
+from foremind.background.note_rules import NotesUpdate, note_rank, updates_by_rules
 from foremind.background.prompts import NoteOperation, NotesAnswer, notes_prompt
 from foremind.domain.companion import SignificanceRules
 from foremind.domain.errors import UnusableAnswer
-from foremind.domain.record import NewRecord, Record, RecordLayer, is_manual
+from foremind.domain.record import Details, NewRecord, Record, RecordLayer, is_manual
 from foremind.domain.relationship import ChangeSet, TranscriptTurn
 from foremind.llm.answer_gate import AnswerGate
 from foremind.llm.prompt.layout import Message
@@ -34,15 +34,22 @@ _LAYERS: tuple[RecordLayer, ...] = ("scratchpad",)
 _log = structlog.get_logger("foremind.background")
 
 
-async def update_notes(context: CurationContext, turns: Sequence[TranscriptTurn]) -> int | None:
+async def update_notes(
+    context: CurationContext,
+    turns: Sequence[TranscriptTurn],
+    answered: Sequence[TranscriptTurn] = (),
+) -> int | None:
     """Update the notes with a batch of new turns.
 
     Return the id of the last turn covered, None where there were no turns.
+
+    Args:
+        answered: earlier messages that replies among the turns answer, to be read with them.
     """
     batch = _next_batch(context, turns)
     if not batch:
         return None
-    updates, complete = await _updates(context, context.utterances(batch))
+    updates, complete = await _updates(context, context.utterances([*answered, *batch]))
     # Where the answer was cut off, what is missing most likely concerns the later turns.
     last_turn = batch[-1].id if complete else batch[(len(batch) - 1) // 2].id
     async with context.changing() as changes:
@@ -147,7 +154,7 @@ async def _updates(
     ]
     complete = not answer.cut_off and not answer.corrections["too_many"]
     updates = [NotesUpdate(operation, turns, sources) for operation in new]
-    return [await _with_vector(context, update) for update in updates], complete
+    return [await _with_vector_and_rank(context, update) for update in updates], complete
 
 
 def _accepted(
@@ -172,13 +179,18 @@ async def _updates_by_rules(
 ) -> list[NotesUpdate]:
     chars = chars_of(utterances) + sum(len(entry.content) for entry in entries)
     updates = await run_or_offload(chars, lambda: updates_by_rules(utterances, entries))
-    return [await _with_vector(context, update) for update in updates]
+    return [await _with_vector_and_rank(context, update) for update in updates]
 
 
-async def _with_vector(context: CurationContext, update: NotesUpdate) -> NotesUpdate:
-    """Return an update with the vector of its entry, if it has one."""
-    entry = update.operation.entry
-    return update if entry is None else replace(update, vector=await context.embed(entry))
+async def _with_vector_and_rank(context: CurationContext, update: NotesUpdate) -> NotesUpdate:
+    """Return an update with the vector and rank of its entry, if it has one."""
+    operation, entry = update.operation, update.operation.entry
+    if entry is None:
+        return update
+    kinds = {note.id: note.kind for note in context.records_of("scratchpad")}
+    kind = operation.kind or kinds.get(operation.id or 0, "other")
+    rank = note_rank(kind, entry, context.relationship.user_name)
+    return replace(update, vector=await context.embed(entry), details=Details(rank=rank))
 
 
 def entries_for_prompt(entries: Sequence[Record], query: npt.NDArray[np.float32]) -> list[Record]:
@@ -277,6 +289,7 @@ async def _apply(
         kind=operation.kind or "other",
         content=operation.entry or "",
         made_by=context.made_by,
+        details=update.details,
         vector=update.vector,
         turns=update.turns,
         sources=tuple(

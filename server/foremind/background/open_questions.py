@@ -12,7 +12,7 @@ from foremind.domain.record import Details, NewRecord, Record, is_manual
 from foremind.retrieval.layer_recall import MIN_EPISODE_COSINE
 from foremind.retrieval.similarity_calibration import calibrated_passage_cosine
 from foremind.storage.record_changes import RecordChanges
-from foremind.text.tokenization import words_of
+from foremind.text.tokenization import terms_of, words_of
 
 _MAX_QUESTIONS = 50  # of a relationship, written by a model or rules
 
@@ -130,6 +130,16 @@ def questions_to_evict(questions: Sequence[Record], added: int) -> list[int]:
     return [question.id for question in generated[: max(0, excess)]]
 
 
+def ask_the_same(question: str, other: str) -> bool:
+    """Return whether questions that are close in meaning are about the same.
+
+    They are not if each has a word of its own: "meet Anna in Porto", "meet Bela in Porto". Vectors
+    hardly tell such apart, and one question listed twice costs less than one that is lost.
+    """
+    terms, other_terms = set(terms_of(question)), set(terms_of(other))
+    return terms <= other_terms or other_terms <= terms
+
+
 def _most_similar(
     question: NewRecord, known: Sequence[Record], min_similarity: float
 ) -> Record | None:
@@ -137,6 +147,7 @@ def _most_similar(
         (float(np.dot(candidate.vector, question.vector)), candidate)
         for candidate in known
         if candidate.vector is not None and question.vector is not None
+        if ask_the_same(question.content, candidate.content)
     ]
     best = max(scored, key=lambda pair: pair[0], default=None)
     return best[1] if best is not None and best[0] >= min_similarity else None

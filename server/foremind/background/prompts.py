@@ -215,7 +215,7 @@ def core_memory_prompt(
     shown = "\n".join(f"- {quoted(source)}" for source in sources)
     task = own or (
         "Write the present state of a relationship in short lines, of 500 words at most: who the "
-        "user is, what matters now, what is planned, what is open."
+        "user is, what must be taken into account, what matters now, what is planned."
     )
     data_rule = _data_rule(own, sources)
     return _messages(

@@ -206,7 +206,10 @@ class StepRunner:
         change_sets = relationship.change_sets_for("scratchpad")
         if turns or change_sets:
             await context.load()
-        last_turn = await update_notes(context, turns)
+        # A reply made anew stands after what was noted of its message, and is read with it.
+        alone = context.model.server is not None and turns and turns[0].speaker == "companion"
+        answered = await self._store.answered_by(relationship.id, turns[0].id) if alone else []
+        last_turn = await update_notes(context, turns, answered)
         for change_set in change_sets[:1]:
             await rewrite_notes(
                 context, change_set, await self._store.turns(relationship.id, change_set.turns)
@@ -239,7 +242,11 @@ class StepRunner:
             return await self._write_episodes(
                 context, batch, closed=complete, more=full or len(batch) < len(ended)
             )
-        summarised = (await self._records.state(relationship.id)).summarised_turn_id
+        summarised = (
+            (await self._records.state(relationship.id)).summarised_turn_id
+            if context.policy.on("summary")
+            else 0
+        )
         # A prompt holds at most this many turns: earlier ones are outside its window.
         earlier = running[:-MAX_PROMPT_TURNS] if full else []
         outside = earlier or turns_outside_window(

@@ -54,11 +54,26 @@ class TopicCandidate:
     @property
     def qualifies(self) -> bool:
         """Whether it came up often enough for a paragraph, or there is a conclusion on it."""
-        words = set(self.key.split())
         return self.occurrences >= _MIN_OCCURRENCES or any(
-            words <= set(terms_of(conclusion))
+            self.is_about(conclusion, episode)
             for episode in self.episodes
             for conclusion in episode.details.conclusions
+        )
+
+    def is_about(self, text: str, episode: Record) -> bool:
+        """Return whether a conclusion or question of an episode is on this topic.
+
+        It names the topic, or none of the episode's ("We'll sell it"), and this is the first one.
+        """
+        words = set(terms_of(text))
+        keys = {self.key, *map(topic_key, self.names)}
+        if any(words.issuperset(key.split()) for key in keys):
+            return True
+        topics = [topic_key(name) for name in episode.details.topics]
+        return (
+            topics[:1] != []
+            and topics[0] in keys
+            and not any(words.issuperset(topic.split()) for topic in topics)
         )
 
     @property
@@ -266,26 +281,29 @@ def paragraph_by_rules(
             day = on_day.format(date=day_in(language, at)) if at is not None else ""
             paragraph += [*([day] if day not in paragraph else []), sentence.text]
     written = "\n".join(paragraph)
-    for label, text in _latest_results(candidate, words, question_statuses):
+    for label, text in _latest_results(candidate, question_statuses):
         if text not in written:
             paragraph.append(f"{heading_in(language, label)}: {text}")
     return "\n".join(paragraph)[:_MAX_CHARS] or sources[-1].content
 
 
 def _latest_results(
-    candidate: TopicCandidate, words: set[str], question_statuses: Mapping[str, str]
+    candidate: TopicCandidate, question_statuses: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Yield the last conclusion and the last open question on a topic, each with its label."""
     conclusions = [
-        conclusion for episode in candidate.episodes for conclusion in episode.details.conclusions
+        conclusion
+        for episode in candidate.episodes
+        for conclusion in episode.details.conclusions
+        if candidate.is_about(conclusion, episode)
     ]
     still_open = [
         question
         for episode in candidate.episodes
         for question in episode.details.open_questions
         if question_statuses.get(question, "open") == "open"
+        and candidate.is_about(question, episode)
     ]
     for label, texts in (("settled", conclusions), ("left open", still_open)):
-        about = [text for text in texts if words & set(terms_of(text))]
-        if about:
-            yield label, about[-1]
+        if texts:
+            yield label, texts[-1]

@@ -39,8 +39,9 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     Questions: `attempts` counts how often one came up again, `status` is open, settled,
     or deferred: open, but in no prompt before it is touched on again. Summary: `messages` is the
     number of turns covered, `upto` the last turn to cover. Topics: `sessions` is the number of
-    sessions that mentioned one, `upto` the last episode that its paragraph was made of. Profile:
-    `slot` and its `rank`, `times` is how often a value was stated, `turn` the last one that did.
+    sessions that mentioned one, `upto` the last episode that its paragraph was made of. Notes:
+    `rank`, by kind and significance. Profile: `slot` and its `rank`, `times` is how often a value
+    was stated, `turn` the last one that did.
     """
 
     questions: tuple[str, ...] = ()

@@ -149,10 +149,8 @@ class OpenSession:
 
 @dataclass(frozen=True, slots=True)
 class SessionUsage:
-    """A session's time span, and how many messages and questions its user sent."""
+    """How many messages a session's user sent, and their length in UTF-8, in all."""
 
     id: UUID
-    began: datetime
-    ended: datetime
     said: int
-    asked: int
+    bytes: int

@@ -221,7 +221,7 @@ class ErasureSteps:
     ) -> None:
         """Remove the named records, and states derived from or containing erased content.
 
-        All but the named records are regenerated.
+        All but the named records are regenerated, and of these the core memory and the summary.
         """
         transaction = self._transaction
         affected = {*derived, *(record for record, _ in containing)}.difference(named)
@@ -230,10 +230,10 @@ class ErasureSteps:
         erased = [
             states[record][0] for record, outcome in outcomes.items() if outcome.present_erased
         ]
-        # Core memory is regenerated even when it is removed by name.
-        erased += [
-            state for state in await transaction.record_texts(named) if state.layer == "hot"
-        ][:1]
+        # These are regenerated even when they are removed by name: prompts are built on them.
+        removed = await transaction.record_texts(named)
+        for layer in ("hot", "summary"):
+            erased += [state for state in removed if state.layer == layer][:1]
         remaining = await transaction.remaining_sources([record.id for record in erased], turns)
         for record, outcome in outcomes.items():
             if outcome.back_to is not None:

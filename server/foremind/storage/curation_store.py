@@ -90,6 +90,13 @@ class CurationStore:
         )
         return [_turn(row) for row in rows]
 
+    async def answered_by(self, relationship_id: int, turn_id: int) -> list[TranscriptTurn]:
+        """Return the message that a reply answers; none if it answers none, or that was erased."""
+        row = await self._database.for_relationship(relationship_id).row(
+            "message_of_reply", relationship_id, turn_id
+        )
+        return [] if row is None else await self.turns(relationship_id, [row["reply_to"]])
+
     async def last_closed_session(self, relationship_id: int) -> list[TranscriptTurn]:
         """Return the turns of the last closed session that still has any text."""
         rows = await self._database.for_relationship(relationship_id).rows(

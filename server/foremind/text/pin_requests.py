@@ -2,10 +2,25 @@
 
 import re
 
+from foremind.text.languages.language_files import LANGUAGES
+
+
+def _asks_to_save() -> str:
+    """Return a pattern of what asks to have something saved, in any language."""
+    asked = []
+    for language in LANGUAGES.values():
+        phrases = "|".join(map(re.escape, sorted(language.pins, key=len, reverse=True)))
+        around = "|".join(map(re.escape, language.fillers))
+        if phrases:
+            asked.append(
+                rf"(?:(?:{around})[\s,，、]*){{0,3}}(?:{phrases})"
+                rf"(?: for (?:me|us|later))?(?:[\s,，、]*(?:{around})){{0,3}}"
+            )
+    return "|".join(asked)
+
+
 _SAVE = re.compile(
-    r"\s*(?:please |can you |could you )?(?:save|store|keep|write down|note) (?:this|that|it)"
-    r"(?: for (?:me|us|later))?(?: please)?\s*[:,-]\s*(?P<what>\S.*)",
-    re.IGNORECASE | re.DOTALL,
+    rf"\s*(?:{_asks_to_save()})\s*[:：,，、-]\s*(?P<what>\S.*)", re.IGNORECASE | re.DOTALL
 )
 
 

@@ -15,6 +15,17 @@ _END = re.compile(
     rf"(?P<within>{STOPPED_DAYS})|"
     r"(?<=[.!?…;|؟۔])[\"'”’)\]]*\s+|(?<=[。！？])|(?<= \d{4}:)\s+|\s*\n\s*"
 )
+# What ends with a full stop within a sentence: titles ("Mr."); other abbreviations before what goes
+# on in small letters or numbers ("at 5 p.m. today"); initials ("J. K. Rowling", "Harry S. Truman").
+_TITLE = re.compile(
+    r"(?i:\b(?:mrs?|ms|mx|dr|prof|st|mt|capt|lt|sgt|col|gen|rev|hon|messrs|sra?|dra|hr|fr|vs|cf|"
+    r"e\.g|i\.e|z\.\s?b|bzw|ca|approx))\.$"
+)
+_ABBREVIATION = re.compile(r"(?i:\b(?:[ap]\.m|etc|inc|ltd|jr|usw|u\.s|no|nr))\.$")
+_INITIAL = re.compile(r"\b[A-Z]\.$")
+_INITIAL_AFTER_NAME = re.compile(r"\b(?:[A-Z][a-z]+|[A-Z]\.) [A-Z]\.$")
+_INITIAL_NEXT = re.compile(r"[A-Z]\.\s")
+_MOST_LOOKED_BACK = 24  # characters before a full stop
 # Labels in front of a quotation: "Ana: ", "home (20 May 2026): ".
 _LABEL_WORD = r"[\w'’\u0e31-\u0e4e-]{1,40}"  # some vowels of Thai are no letters
 _LABEL = re.compile(
@@ -33,7 +44,12 @@ def sentences_in(text: str) -> list[str]:
     sentences: list[str] = []
     start = 0
     for match in _END.finditer(text):
-        if match["within"] is None and match.end() > start and text[start : match.end()].strip():
+        if (
+            match["within"] is None
+            and match.end() > start
+            and text[start : match.end()].strip()
+            and not _goes_on(text, match.start(), match.end())
+        ):
             sentences.append(text[start : match.end()])
             start = match.end()
             if len(sentences) == _MAX_SENTENCES:
@@ -41,6 +57,24 @@ def sentences_in(text: str) -> list[str]:
     if text[start:].strip():
         sentences.append(text[start:])
     return sentences
+
+
+def _goes_on(text: str, end: int, next_start: int) -> bool:
+    """Return whether a sentence goes on after a full stop that ends at `end`."""
+    if not text.endswith(".", 0, end) or "\n" in text[end:next_start]:
+        return False
+    before = text[max(0, end - _MOST_LOOKED_BACK) : end]
+    if _TITLE.search(before):
+        return True
+    if _ABBREVIATION.search(before):
+        following = text[next_start : next_start + 1]
+        return following.islower() or following.isdigit()
+    if not _INITIAL.search(before) or before.endswith(" I."):
+        return False
+    return (
+        _INITIAL_NEXT.match(text, next_start) is not None
+        or _INITIAL_AFTER_NAME.search(before) is not None
+    )
 
 
 def sentence_keys(sentences: list[str]) -> list[int]:

@@ -50,12 +50,6 @@ def age_in_words(then: datetime, now: datetime, language: str = ENGLISH) -> str:
     return _ago(round(days / 365.25), "year", language)
 
 
-def minutes_in_words(minutes: int, language: str) -> str:
-    """Return "30 minutes", with the plurals of the language, by the Unicode CLDR."""
-    locale = locale_of(with_words(language)) or ENGLISH
-    return format_timedelta(minutes * _SECONDS["minute"], "minute", _NO_LARGER_UNIT, locale=locale)
-
-
 def load_ages(language: str) -> None:
     """Load what ages in a language are told with, which takes some milliseconds once."""
     _ago(2, "day", with_words(language))

@@ -48,7 +48,11 @@ def build_prompt(
     count = counter_for(policy.tokenizer)
     state = state_section(conversation.state, count, conversation.language)
     user_name, session = conversation.user_name, conversation.session
-    history = without_summarised(conversation.history, standing.summarised_turn_id)
+    # Where there is no summary to show, what it covered is shown itself.
+    summarised = "summary" in standing.sections and policy.on("summary")
+    history = without_summarised(
+        conversation.history, standing.summarised_turn_id if summarised else 0
+    )
     if len(history) == len(conversation.history):
         greeting = opening_line(companion, conversation.greeting, user_name, session)
         history = [*([PastTurn("companion", greeting)] if greeting else ()), *history]

@@ -1,23 +1,21 @@
 """Core memory and usage patterns, as rules write them."""
 
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from foremind.background.core_memory import core_memory_by_rules, with_manual_lines
+import pytest
+
+from foremind.background.core_memory import (
+    core_memory_by_rules,
+    core_memory_sources,
+    with_manual_lines,
+)
 from foremind.background.usage_patterns import usage_patterns_of
 from foremind.domain.record import Details, Record
 from foremind.domain.relationship import SessionUsage
 
 NOW = datetime(2026, 5, 20, 19, tzinfo=UTC)
-
-
-def episode(number: int, topic: str, conclusions: tuple[str, ...] = ()) -> Record:
-    """An episode in its own session."""
-    details = Details(topics=(topic,), conclusions=conclusions)
-    return Record(
-        number, "episodes", "", topic, "They spoke.", (), details, None, "rules",
-        uuid.UUID(int=number), NOW, NOW, 1,
-    )  # fmt: skip
 
 
 def test_manual_lines_come_first_and_nothing_is_repeated() -> None:
@@ -36,32 +34,70 @@ def test_manual_lines_that_a_model_omits_come_first() -> None:
     assert with_manual_lines("", text) == text
 
 
-def usage(day: int) -> SessionUsage:
-    """A session of half an hour in the evening; every fourth message is a question."""
-    began = NOW + timedelta(days=day)
-    return SessionUsage(uuid.UUID(int=day), began, began + timedelta(minutes=30), 8, 2)
+def note(number: int, content: str, kind: str = "event", rank: int = 3000) -> Record:
+    """A note, of a later moment than those with lower numbers."""
+    at = NOW + timedelta(minutes=number)
+    return Record(
+        number, "scratchpad", kind, "", content, (), Details(rank=rank), None, "rules", None,
+        at, at, 1,
+    )  # fmt: skip
 
 
-def test_usage_patterns_need_three_sessions() -> None:
-    """Length, time of day in the user's time zone, questions, topics."""
-    assert usage_patterns_of([usage(1), usage(2)], [], "UTC", "en") == {}
-    patterns = usage_patterns_of(
-        [usage(1), usage(2), usage(3)], [episode(1, "garden")], "Europe/Lisbon", "en"
+def test_core_memory_is_made_of_all_notes_by_rank() -> None:
+    """A need noted before thirty trifles is first; the trifles that have no room are left out."""
+    trifles = [
+        note(number, f"Saw boat number {number} at the pier today") for number in range(2, 90)
+    ]
+    allergy = note(1, "I'm allergic to peanuts.", "preference", 1)
+    lines = core_memory_sources([allergy, *trifles], UTC, "en")
+    assert lines[0] == "preference (20 May 2026): I'm allergic to peanuts."
+    assert lines[1].endswith("boat number 89 at the pier today")  # of equal rank, the newest
+    assert 20 < len(lines) < 40
+    assert len(core_memory_sources([allergy, *trifles], UTC, "en", 4000)) == 89
+
+
+def test_recap_and_open_questions_stay_in_their_own_layers() -> None:
+    """Core memory is in every prompt, where they would stand long after they matter."""
+    recap = replace(note(1, "Ana: I must go."), layer="opening", kind="")
+    asked = replace(
+        note(2, "Who has the key?"), layer="questions", kind="", details=Details(status="open")
     )
-    assert patterns == {
-        "session length": "usually about 30 minutes",
-        "time of day": "usually comes in the evening",
-        "follow-up habit": "asks a question in 25% of messages",
-        "favourite topics": "most often garden",
-    }
-    sessions = [usage(1), usage(2), usage(3)]
-    in_tokyo = usage_patterns_of(sessions, [], "Asia/Tokyo", "en")
-    assert in_tokyo["time of day"] == "usually comes at night"
-    assert usage_patterns_of(sessions, [episode(1, "Garten")], "UTC", "de") == {
-        "session length": "meist etwa 30 Minuten",
-        "time of day": "kommt meist abends",
-        "follow-up habit": "stellt in 25 % der Nachrichten eine Frage",
-        "favourite topics": "am häufigsten Garten",
-    }
-    (length, *_) = usage_patterns_of([usage(n) for n in range(3)], [], "UTC", "pl").values()
-    assert length == "zwykle mniej więcej 30 minut"
+    topic = replace(
+        note(3, "The boat is old.\nSettled: Sell it.\nLeft open: Who buys it?"),
+        layer="topics", title="boat", kind="",
+    )  # fmt: skip
+    (line,) = core_memory_sources([recap, asked, topic], UTC, "en")
+    assert line == "boat (20 May 2026): The boat is old.\nSettled: Sell it."
+    in_german = replace(topic, content="Das Boot ist alt.\nOffen geblieben: Wer kauft es?")
+    assert core_memory_sources([in_german], UTC, "en") == ["boat (20 May 2026): Das Boot ist alt."]
+
+
+def usage(day: int, said: int, length: int) -> SessionUsage:
+    """A session of messages of one length."""
+    return SessionUsage(uuid.UUID(int=day), said, said * length)
+
+
+@pytest.mark.parametrize(
+    ("sessions", "patterns"),
+    [
+        ([usage(day, 8, 12) for day in range(9)], {}),  # too few to tell
+        ([usage(day, 8, 12) for day in range(10)], {"answers": "prefers short answers"}),
+        ([usage(day, 8, 100) for day in range(10)], {}),
+        ([usage(day, 3, 400) for day in range(12)], {"answers": "prefers detailed answers"}),
+        (
+            [*(usage(day, 8, 12) for day in range(10)), usage(11, 1, 9000)],
+            {"answers": "prefers short answers"},
+        ),
+    ],
+)
+def test_usage_patterns_are_instructions(
+    sessions: list[SessionUsage], patterns: dict[str, str]
+) -> None:
+    """From ten sessions on, by the length of messages; no statistics."""
+    assert usage_patterns_of(sessions, "en") == patterns
+
+
+def test_usage_patterns_are_in_the_players_language() -> None:
+    """Their titles are labels, which a prompt translates."""
+    sessions = [usage(day, 8, 12) for day in range(10)]
+    assert usage_patterns_of(sessions, "de") == {"answers": "bevorzugt kurze Antworten"}

@@ -41,6 +41,28 @@ def test_top_sentences_keep_the_order_of_speaking() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("My boss is Mr. Smith. He is strict.", ["My boss is Mr. Smith.", "He is strict."]),
+        ("I met Dr. Lima in St. Ives. It rained.", ["I met Dr. Lima in St. Ives.", "It rained."]),
+        ("I read J. K. Rowling. And you?", ["I read J. K. Rowling.", "And you?"]),
+        ("Harry S. Truman was here. So?", ["Harry S. Truman was here.", "So?"]),
+        ("We meet at 5 p.m. today. Ok", ["We meet at 5 p.m. today.", "Ok"]),
+        ("We met at 5 p.m. It rained.", ["We met at 5 p.m.", "It rained."]),
+        ("It is no. 5 here. Ring!", ["It is no. 5 here.", "Ring!"]),
+        ("No. I hate it.", ["No.", "I hate it."]),
+        ("So do I. Then we go.", ["So do I.", "Then we go."]),
+        ("It cost 3.50 at shop.com. Cheap!", ["It cost 3.50 at shop.com.", "Cheap!"]),
+        ("On 20 May 2026: I sailed. I slept.", ["I sailed.", "I slept."]),
+        ("これは犬です。猫もいます。", ["これは犬です。", "猫もいます。"]),
+    ],
+)
+def test_sentences_end_where_they_end(text: str, sentences: list[str]) -> None:
+    """Not after titles, initials and within numbers."""
+    assert sentences_of(text) == sentences
+
+
 def test_names_places_and_works_are_references() -> None:
     """Normalised; names of speakers, days and months are left out."""
     texts = [
@@ -56,6 +78,10 @@ def test_topics_are_repeated_nouns() -> None:
         "I really love my garden, it makes me happy", "The garden was great today", "A garden!"
     )
     assert topics_of(utterances, 1) == ("garden",)
+    asides = said("I thought about another mussel", "Just another thought", "A second thought")
+    assert topics_of(asides, 3, nouns_only=True) == ("mussel",)
+    verbs = said("The mussels hide in sand", "They killed the mussels, who hide", "They killed")
+    assert topics_of(verbs, 3, nouns_only=True) == ("mussels",)
 
 
 def test_questions_and_conclusions_are_distinguished() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from foremind.background.extractive_summary import Utterance
-from foremind.background.note_rules import entry_kind, updates_by_rules
+from foremind.background.note_rules import entry_kind, note_rank, updates_by_rules
 from foremind.background.notes import entries_for_prompt, notes_to_evict, valid_operations
 from foremind.background.prompts import NoteOperation
 from foremind.domain.companion import KINDS
@@ -76,6 +76,51 @@ def test_a_statement_on_the_same_fact_updates_its_entry() -> None:
         (NoteOperation("UPDATE", 7, "identity", "I moved to Porto."), (1,)),
         (NoteOperation("ADD", None, "goal", "My goal is to sail."), (1,)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("noted", "said", "operations"),
+    [
+        # What else is said of the same sister, dog, home leaves the first note as it is.
+        ("My sister Lena is a nurse.", "My sister Lena lives in Rome.", ["ADD"]),
+        ("My sister is called Lena.", "My sister Ana lives in Rome.", ["ADD"]),
+        ("My dog is called Rex and he bites.", "My dog Rex is ill.", ["ADD"]),
+        ("I live in Porto.", "I live in Porto, near the river.", ["ADD"]),
+        # Another value of the same fact takes its place, if no other fact is lost with it.
+        ("I live in Lisbon.", "I live in Porto.", ["UPDATE"]),
+        ("My favourite tea is mint.", "My favourite tea is sage.", ["UPDATE"]),
+        ("I love olives.", "I hate olives.", ["UPDATE"]),
+        ("My name is Ana and I live in Braga.", "I live in Porto.", ["ADD"]),
+        ("", "I live in Lisbon. I live in Porto.", ["ADD"]),
+        ("", "My sister Lena is a nurse. My sister Lena lives in Rome.", ["ADD", "ADD"]),
+    ],
+)
+def test_a_note_is_only_replaced_by_another_value(
+    noted: str, said: str, operations: list[str]
+) -> None:
+    """Otherwise both are kept."""
+    entries = [entry(7, noted)] if noted else []
+    updates = updates_by_rules([Utterance(1, "Ana", True, said, 0.5)], entries)
+    assert [update.operation.op for update in updates] == operations
+    assert str(updates[-1].operation.entry) in said
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("preference", "I'm allergic to peanuts."), ("identity", "My name is Ana.")),
+        (("other", "Is allergic to peanuts"), ("identity", "Lives in Porto")),
+        (("food", "Ana is vegan"), ("relationship", "My sister is called Lena.")),
+        (("identity", "My name is Ana."), ("event", "I promise to remember you forever!")),
+        (("food", "Eats at noon"), ("goal", "My goal is to sail.")),
+        (("event", "I promise to help and trust you, always"), ("event", "Saw a boat.")),
+    ],
+)
+def test_notes_are_ranked_by_need_kind_and_significance(
+    first: tuple[str, str], second: tuple[str, str]
+) -> None:
+    """Whether users or models put them into words; with kinds of a companion's own."""
+    assert 0 < note_rank(*first, "Ana") < note_rank(*second, "Ana")
 
 
 def test_companion_utterances_become_no_entries() -> None:

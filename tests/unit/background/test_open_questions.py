@@ -1,9 +1,11 @@
-"""Eviction of the questions that episodes leave open."""
+"""Which questions are the same one, and which are evicted."""
 
 import uuid
 from datetime import UTC, datetime
 
-from foremind.background.open_questions import questions_to_evict
+import pytest
+
+from foremind.background.open_questions import ask_the_same, questions_to_evict
 from foremind.domain.record import Details, MadeBy, Record
 
 AT = datetime(2026, 5, 20, 19, tzinfo=UTC)
@@ -23,3 +25,24 @@ def test_settled_questions_are_evicted_first_and_manual_ones_never() -> None:
     generated = [question(number, "settled" if number == 20 else "open") for number in range(3, 53)]
     assert questions_to_evict([*manual, *generated], 0) == []
     assert questions_to_evict([*manual, *generated], 3) == [20, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("question", "other", "same"),
+    [
+        ("Should I meet Anna in Porto?", "Should I meet Bela in Porto?", False),
+        ("When is the exam on Monday?", "When is the exam on Tuesday?", False),
+        ("Who painted the kitchen?", "Who painted the bedroom?", False),
+        ("Shall we take 2 boats?", "Shall we take 3 boats?", False),
+        ("Should I sell the boat to Rui?", "Should I sell the boat to Eva?", False),
+        ("Why did the lamp break?", "Why did the lamp fall?", False),
+        ("Should I take the job?", "Do I take the job or not?", True),
+        ("Should I take the job?", "Should I take the job in Porto?", True),
+        ("Who has the keys?", "who has the key", True),
+    ],
+)
+def test_questions_with_a_word_of_their_own_are_not_the_same(
+    question: str, other: str, same: bool
+) -> None:
+    """However close their vectors are."""
+    assert ask_the_same(question, other) == ask_the_same(other, question) == same

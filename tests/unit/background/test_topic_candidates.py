@@ -70,6 +70,27 @@ def test_a_topic_needs_three_sessions_or_a_conclusion() -> None:
         assert qualifying(*(episode(number, no_topic) for number in range(9))) == {}
 
 
+@pytest.mark.parametrize(
+    ("topics", "concluded", "qualify"),
+    [
+        (["boat"], "We'll sell it in spring", ["boat"]),  # names none: it is on the first
+        (["boat", "harbour"], "We'll sell it in spring", ["boat"]),
+        (["boat", "harbour"], "We'll leave the harbour in spring", ["harbour"]),
+        (["boat", "harbour"], "We'll take the boat out of the harbour", ["boat", "harbour"]),
+        (["violin lessons"], "I'll play with Mrs Berg on Mondays", ["lesson violin"]),
+        (["boat"], "", []),
+    ],
+)
+def test_a_conclusion_need_not_contain_the_word_of_its_topic(
+    topics: list[str], concluded: str, qualify: list[str]
+) -> None:
+    """The paragraph says it, too."""
+    candidates = qualifying(episode(1, *topics, concluded=concluded))
+    assert sorted(candidates) == qualify
+    for candidate in candidates.values():
+        assert f"Settled: {concluded}" in paragraph_by_rules(candidate, {}, UTC, "en")
+
+
 def test_names_of_one_topic_are_merged() -> None:
     """The name with the fewest words wins; separate paragraphs are merged."""
     episodes = [

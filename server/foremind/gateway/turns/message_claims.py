@@ -18,6 +18,7 @@ class MessageClaims:
         self._conversation = conversation
         self._deduplicator = services.deduplicator
         self._turns = services.stores.turns
+        self._background_worker = services.after_reply.background_worker
 
     def find(self, message: MessageSend) -> MessageClaim | None:
         """Return the claim of the connection that is answering a message, None if none is."""
@@ -52,8 +53,13 @@ class MessageClaims:
         self._deduplicator.release(claim, reply_turn)
 
     async def release_stored(self, message: MessageSend) -> None:
-        """Let another process answer a stored message that was not answered here."""
+        """Let another process answer a stored message that was not answered here.
+
+        What it says is read in the background as if it were answered.
+        """
+        opened = self._conversation.opened
         try:
-            await self._turns.release(self._conversation.opened, message.id)
+            await self._turns.release(opened, message.id)
+            await self._background_worker.schedule_now(opened.relationship_id)
         except ForemindError as error:  # it may once the lease has expired
             _log.warning("turn.not_released", reason=error.code)

@@ -29,12 +29,16 @@ _MIN_TURNS = 3  # that are always included
 _PREFERRED_TURNS = 10
 # In the prompt's order: the most stable sections come first.
 _STANDING_ORDER: tuple[LayerName, ...] = ("profile", "hot", "scratchpad", "summary", "opening")
+# A sentence in several sections is shown in the first. Where the last session ended is told as a
+# whole.
+_STANDING_PRECEDENCE: tuple[LayerName, ...] = (
+    "opening", "profile", "hot", "scratchpad", "summary",
+)  # fmt: skip
 _RECALLED_ORDER: tuple[LayerName, ...] = (
     "topics", "episodes", "scratchpad", "questions", "vault", "library", "memories", "state",
 )  # fmt: skip
-# A sentence in several layers is shown in the first. A note is about the user and dated, and takes
-# less room than the memory of the turn that it is made of.
-_PRECEDENCE: tuple[LayerName, ...] = (
+# A note is about the user and dated, and takes less room than the memory it is made of.
+_RECALLED_PRECEDENCE: tuple[LayerName, ...] = (
     "state", "vault", "questions", "scratchpad", "memories", "topics", "episodes", "library",
 )  # fmt: skip
 
@@ -173,7 +177,7 @@ def _standing_sections(
         section("behaviours", [f"- {instruction.strip()}" for instruction in instructions], count)
     ]
     sections += [
-        standing[layer] for layer in _STANDING_ORDER if layer in standing and policy.on(layer)
+        standing[layer] for layer in _STANDING_PRECEDENCE if layer in standing and policy.on(layer)
     ]
     return [
         layer_section
@@ -193,7 +197,7 @@ def _recalled_sections(
         sections["state"] = standing["state"]
     return [
         sections[layer]
-        for layer in _PRECEDENCE
+        for layer in _RECALLED_PRECEDENCE
         if layer in sections and sections[layer].lines and policy.on(layer)
     ]
 
@@ -238,8 +242,10 @@ def _allocate(
         window = turns[len(turns) - window_turns :]
         history_sentences = frozenset[int]().union(*(turn.says for turn in window))
         standing_shares = [BudgetShare(layer_section) for layer_section in standing]
+        by_layer = {share.section.layer: share for share in standing_shares}
         recalled_shares = [
-            BudgetShare(layer_section, message_sentences) for layer_section in recalled
+            BudgetShare(layer_section, message_sentences, by_layer.get(layer_section.layer))
+            for layer_section in recalled
         ]
         shares = [*standing_shares, *recalled_shares]
         layer_tokens = allocate_tokens(

@@ -20,7 +20,8 @@ from foremind.text.sentences import key_of_words, sentence_keys
 from foremind.text.statements.wordings import wordings
 
 _MAX_PROFILE_TOKENS = 1000  # in addition to manual entries
-_MAX_NOTES = 100
+_MAX_NOTES = 500
+_UNRANKED = 1_000_000  # after all that have a rank
 # The label of a line of the core memory, with its day: "home (20 May 2026): ".
 _DATED_LABEL = re.compile(r"[^:()]{1,80}(?: \((?P<day>[^()]{1,40})\))?: ")
 _OTHER_SPEAKER = re.compile(r": | \d{4}")  # or another day
@@ -138,15 +139,7 @@ def standing_sections(
     sections["profile"] = _limited(
         section("profile", lines_shown, count, records_shown), _MAX_PROFILE_TOKENS
     )
-    # Core memory is made of the notes too: where it exists, only newer and manual notes are added.
-    # All others are retrieved by vector search.
-    core_updated_at = max((record.updated_at for record in of("hot")), default=None)
-    notes = [
-        note
-        for note in of("scratchpad")
-        if core_updated_at is None or note.updated_at > core_updated_at or is_manual(note.made_by)
-    ]
-    notes = sorted(notes, key=lambda note: note.updated_at, reverse=True)[:_MAX_NOTES]
+    notes = sorted(of("scratchpad"), key=note_order)[:_MAX_NOTES]
     note_lines = [note_line(note, user_name, language) for note in notes]
     sections["scratchpad"] = section("scratchpad", note_lines, count, notes)
     for layer in ("hot", "summary", "opening"):
@@ -202,6 +195,12 @@ def profile_order(record: Record) -> tuple[int, float]:
     rank = {"developer": -2, "user": -1}.get(record.made_by, record.details.rank)
     if record.kind == "inferred":
         rank = TASTE_RANK - 1
+    return rank, -record.updated_at.timestamp()
+
+
+def note_order(record: Record) -> tuple[int, float]:
+    """Sort key: manual notes first, then by rank, which is by kind and significance."""
+    rank = -1 if is_manual(record.made_by) else record.details.rank or _UNRANKED
     return rank, -record.updated_at.timestamp()
 
 

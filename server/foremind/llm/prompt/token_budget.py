@@ -56,13 +56,15 @@ class _ShownLine:
 class BudgetShare:
     """What a prompt shows of a section: lines by number.
 
-    `elsewhere` are sentences that this section may not repeat; `repeated` are the lines of which
-    nothing is left without repeated sentences. `truncated_line` is the number of the truncated one
-    of `shown_lines`, if any; `whole` says that the section is shown unchanged.
+    `elsewhere` are sentences that this section may not repeat; `standing` is what every prompt
+    shows of its layer, whose records it may not repeat either. `repeated` are the lines of which
+    nothing is left without what is repeated. `truncated_line` is the number of the truncated one of
+    `shown_lines`, if any; `whole` says that the section is shown unchanged.
     """
 
     section: Section
     elsewhere: Set[int] = frozenset()
+    standing: "BudgetShare | None" = None
     shown_lines: dict[int, _ShownLine] = field(default_factory=dict)
     repeated: set[int] = field(default_factory=set)
     truncated_line: int | None = None
@@ -84,6 +86,13 @@ class BudgetShare:
         if self.whole:
             return list(range(len(self.section.lines)))
         return sorted(self.repeated | set(self.shown_lines))
+
+    def repeats_standing(self, number: int) -> bool:
+        """Return whether every prompt shows the record of a line."""
+        if self.standing is None or not self.section.records:
+            return False
+        records = self.standing.section.records
+        return self.section.records[number] in [records[n] for n in self.standing.numbers()]
 
     def shown(self) -> Section:
         """Return the section as it is shown."""
@@ -119,8 +128,10 @@ def allocate_tokens(
 ) -> int:
     """Fill the shares, each from its first line on; return the tokens used.
 
-    Of two sections with the same sentence, the first one shows it. Manual lines come before the
-    other lines of their kind of section, and are left out only if other manual lines say all of it.
+    Of two sections with the same sentence, the first one shows it. Standing notes have no more than
+    their layer's share, unless everything fits: the others are recalled. Manual lines come before
+    the other lines of their kind of section, and are left out only if other manual lines say all of
+    it.
 
     Args:
         standing: sections that do not depend on the draft, nor on what is recalled for it.
@@ -146,7 +157,8 @@ def allocate_tokens(
         split.fill(share, int(tokens * SHARES[layer]) - used.get(layer, share.tokens))
         used[layer] = used.get(layer, 0) + share.tokens
     for share in by_priority:
-        split.fill(share, split.left)
+        if not any(share is notes for notes in standing if notes.section.layer == "scratchpad"):
+            split.fill(share, split.left)
     return tokens - split.left
 
 
@@ -192,6 +204,8 @@ class _BudgetSplit:
         says, cost = section.says, self.cost(share)
         if says is None or cost > min(max_tokens, self.left):
             return False
+        if any(map(share.repeats_standing, range(len(section.lines)))):
+            return False
         if not says.isdisjoint(self._known) or not says.isdisjoint(share.elsewhere):
             return False
         if self._stated and (section.states or not self._stated.keys().isdisjoint(says)):
@@ -217,6 +231,9 @@ class _BudgetSplit:
         """Show a line without repeated sentences; return False if it did not fit completely."""
         section = share.section
         text, cost, shape = section.lines[index], section.tokens[index], section.shapes[index]
+        if share.repeats_standing(index):
+            share.repeated.add(index)
+            return True
         if shape is not None:
             remainder = self._without_repeated(share, shape)
             if remainder is None:

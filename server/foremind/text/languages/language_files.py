@@ -49,7 +49,7 @@ class _PromptWordsInFile(msgspec.Struct, forbid_unknown_fields=True):
 class _LanguageFile(msgspec.Struct, forbid_unknown_fields=True):
     """A file as it is written: lists of words are strings, separated by white space.
 
-    `synonyms` has a set of words a line.
+    `synonyms` has a set of words a line, `pins` a phrase.
     """
 
     code: str
@@ -67,6 +67,7 @@ class _LanguageFile(msgspec.Struct, forbid_unknown_fields=True):
     shared_words: str = ""
     synonyms: str = ""
     empty_words: str = ""
+    pins: str = ""
     prompt: _PromptWordsInFile | None = None
 
 
@@ -98,8 +99,8 @@ class Language:
     `suffixes` are particles that are written as part of a word, longest first. `shared_words` occur
     in other languages, too, and tell little. `synonyms` maps words to the first words of the sets
     that they belong to: words of one set are found by each other. `empty_words` are those with
-    which a model says that it found nothing ("not mentioned"), or names the parties. `prompt` is
-    None if its file has no such words.
+    which a model says that it found nothing ("not mentioned"), or names the parties. `pins` are how
+    a player asks to have something saved. `prompt` is None if its file has no such words.
     """
 
     code: str
@@ -117,6 +118,7 @@ class Language:
     shared_words: frozenset[str]
     synonyms: Mapping[str, frozenset[str]]
     empty_words: frozenset[str] = frozenset()
+    pins: tuple[str, ...] = ()
     prompt: PromptWords | None = None
 
     @property
@@ -158,6 +160,7 @@ def parse_language(name: str, content: str) -> Language:
         shared_words=frozenset(file.shared_words.split()),
         synonyms=_sets_of(file.synonyms),
         empty_words=frozenset(file.empty_words.split()),
+        pins=tuple(filter(None, map(str.strip, file.pins.splitlines()))),
         prompt=None if file.prompt is None else _prompt_words(name, file.prompt),
     )
 

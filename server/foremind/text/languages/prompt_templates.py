@@ -49,23 +49,14 @@ class RecordWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     on_day: str = ""
-    spoke_of: str = ""
     a_chat: str = ""
     nothing_much: str = ""
-    lasts: str = ""
-    mornings: str = ""
-    afternoons: str = ""
-    evenings: str = ""
-    nights: str = ""
-    asks: str = ""
-    most_often: str = ""
+    short_answers: str = ""
+    long_answers: str = ""
 
 
 #: What records are labelled with besides the slots of profiles and the kinds of notes.
-RECORD_LABELS = frozenset(
-    {"last time", "left open", "settled"}
-    | {"session length", "time of day", "follow-up habit", "favourite topics"}
-)
+RECORD_LABELS = frozenset({"left open", "settled", "answers"})
 #: All labels of Foremind's own, which are their English words.
 LABELS = RECORD_LABELS | PROFILE_SLOTS.keys() | KINDS.keys()
 
@@ -89,10 +80,6 @@ PLACES: Mapping[str, list[str]] = {
     "lines.recap": ["date"],
     "lines.document": ["title"],
     "records.on_day": ["date"],
-    "records.spoke_of": ["topics"],
-    "records.lasts": ["length"],
-    "records.asks": ["percent"],
-    "records.most_often": ["topics"],
 }
 
 

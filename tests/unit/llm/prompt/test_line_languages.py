@@ -104,7 +104,7 @@ def test_lines_of_every_prompt_are_in_german() -> None:
 
 def test_labels_of_foremind_are_in_german_and_those_of_others_as_they_are() -> None:
     """Slots, kinds of notes and usage patterns; not what somebody else named, or wrote by hand."""
-    usage = replace(_record("profile"), kind="inferred", title="time of day")
+    usage = replace(_record("profile"), kind="inferred", title="answers")
     home = replace(_record("profile"), title="home")
     boat = replace(_record("profile"), title="boat", content="Zephyrine")
     mine = replace(_record("profile", "user"), title="home", content="Braga")
@@ -113,7 +113,7 @@ def test_labels_of_foremind_are_in_german_and_those_of_others_as_they_are() -> N
         '- "home": "Braga"',
         f'- "Wohnort": "{SAID}" (gesagt am 29. April 2026)',
         '- "boat": "Zephyrine" (gesagt am 29. April 2026)',
-        f'- anscheinend: "Tageszeit": "{SAID}"',
+        f'- anscheinend: "Antworten": "{SAID}"',
     )
     goal = replace(_record("scratchpad"), kind="goal")
     assert note_line(goal, "Ana", "de").text() == f'- Ziel, 29. April 2026: "{SAID}"'

@@ -1,15 +1,20 @@
 """How the token budget is divided, and which copy of a repeated sentence is kept."""
 
+from datetime import UTC, datetime
+
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from foremind.domain.record import NO_DETAILS, Record
 from foremind.domain.settings.setting_definitions import LAYERS, LayerName
 from foremind.llm.prompt.quoted_lines import line, shortened
-from foremind.llm.prompt.sections import section
+from foremind.llm.prompt.sections import Section, section
 from foremind.llm.prompt.token_budget import SHARES, BudgetShare, allocate_tokens
 from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.text.sentences import sentence_keys_in
 
+AT = datetime(2026, 5, 20, 12, tzinfo=UTC)
 WORDS = ("the ferry leaves at ten", "my sister paints", "boats are old", "we sailed to Madeira")
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(
     lambda sentences: "".join(f"{sentence.capitalize()}. " for sentence in sentences)
@@ -171,3 +176,33 @@ def test_unused_tokens_go_to_the_most_important_layers() -> None:
     allocate([episodes, profile], 350)
     assert len(shown(profile)) == 10
     assert 0 < len(shown(episodes)) < 10
+
+
+def notes(first: int, number: int) -> Section:
+    """Notes of some records."""
+    records = [
+        Record(
+            id_, "scratchpad", "event", "", f"Boat {id_}", (), NO_DETAILS, None, "rules", None,
+            AT, AT, 1,
+        )
+        for id_ in range(first, first + number)
+    ]  # fmt: skip
+    lines = [line(("- event: ", note.content)) for note in records]
+    return section("scratchpad", lines, estimate_tokens, records)
+
+
+@pytest.mark.parametrize(("tokens", "standing_notes"), [(2000, 120), (700, 6)])
+def test_standing_notes_have_their_share_and_recalled_ones_what_is_left(
+    tokens: int, standing_notes: int
+) -> None:
+    """So that the beginning of a prompt does not depend on the draft. None is shown twice."""
+    standing = BudgetShare(notes(0, 120))
+    profile = budget_share("profile", ["This is a sentence of some length."])
+    recalled = BudgetShare(notes(3, 6), standing=standing)
+    allocate_tokens([profile, standing], [recalled], tokens, frozenset(), estimate_tokens)
+    assert len(standing.shown().lines) == pytest.approx(standing_notes, abs=2)
+    assert standing.shown().lines[0] == '- event: "Boat 0"'
+    both = [*standing.shown().records, *recalled.shown().records]
+    assert len(both) == len(set(both))
+    assert set(range(9)) <= set(both)
+    assert recalled.numbers() == list(range(6))  # their content is in the prompt, here or there
