@@ -201,13 +201,14 @@ WHERE id = $1;
 
 -- name: correct_memory
 -- Replaces the text of a memory and of its turns; expired texts stay deleted.
+-- What time it was about is not known of the new text.
 WITH said AS (
     UPDATE turns
     SET content = CASE WHEN removed_at IS NULL THEN $4 ELSE '' END, embedding = $5,
         corrected = true
     WHERE relationship_id = $1 AND id = ANY ($3::bigint[])
 )
-UPDATE memories SET content = $4, version = $6
+UPDATE memories SET content = $4, version = $6, happened_from = NULL, happened_to = NULL
 WHERE relationship_id = $1 AND id = $2;
 
 -- name: delete_facts

@@ -50,3 +50,17 @@ async def test_what_is_said_is_filed_under_the_day_it_is_about(
     assert await _days(w, "ana", text, language) == [day]
     if language is not None:
         assert set(await _days(w, "ana", text.replace("Lena", "Ines"), None)) == {day}
+
+
+async def test_a_corrected_memory_is_no_longer_about_the_day_of_its_former_text(
+    start: StartServer,
+) -> None:
+    """Which would be found for a day that nobody speaks of any more."""
+    clock = ManualClock(_THURSDAY)
+    w = World(await start(clock=clock), clock, None)
+    text = "My sister Lena's wedding is on 5 January"
+    assert await _days(w, "ana", text, None) == ["2027-01-05"]
+    memory = (await w.memories())[text]
+    await w.request("PATCH", f"/memories/{memory['id']}", {"content": "Lena's wedding is in doubt"})
+    memories = (await w.request("GET", "/export"))["memories"]
+    assert {memory["happened_from"] for memory in memories} == {None}

@@ -25,7 +25,8 @@ _CLAUSE_END = re.compile(
     rf"\b(?:and|so|since|that|until|before|after|as)(?= {_SUBJECT}\b)",
     re.IGNORECASE,
 )
-_PRONOUN = re.compile(r"\b(?:i|we|you|he|she|they|it|im|ive)\b", re.IGNORECASE)
+_PERSONS = frozenset({"i", "we", "you", "he", "she", "they", "it"})
+_PRONOUN = re.compile(rf"\b(?:{'|'.join(_PERSONS)}|im|ive)\b", re.IGNORECASE)
 _WORD = re.compile(r"[a-z']+", re.IGNORECASE)
 _MAX_BARE_WORDS = 3  # of a clause without a verb that shares that of its sentence
 _PREPOSITIONS = _words("on at in for of by the")
@@ -87,6 +88,7 @@ _HABIT = re.compile(
     r"\b(?:usually|always|often|sometimes|normally|typically|generally|every year|each year)\b",
     re.IGNORECASE,
 )
+_REMEMBERED = re.compile(r"(?:remember|recall)\b(?! to\b)", re.IGNORECASE)
 _PLANNED_FOR = re.compile(r"\b(?:for|until|till|by|to)(?: the| this| next)?\s*$", re.IGNORECASE)
 _PLANNED_BY = re.compile(r"(?:until|till|by)\b", re.IGNORECASE)
 _BE = re.compile(r"\b(?:am|is|are)\b|'(?:m|s|re)\b", re.IGNORECASE)
@@ -177,6 +179,8 @@ def _marks(text: str, begin: int, stop: int, start: int, end: int) -> Iterator[_
         direction = _direction_of(
             word, [earlier for _, earlier in words[max(0, index - 3) : index]]
         )
+        if index and _REMEMBERED.match(text, place):
+            direction = "back"
         if (
             direction == "back"
             and word in _PLANNING
@@ -195,8 +199,7 @@ def _direction_of(word: str, before: list[str]) -> Direction | None:
         return None if word == "used" and before and before[-1] in _PRESENT_BE else "back"
     previous = next((other for other in reversed(before) if other not in _ADVERBS), "")
     if word in _SAME_FORMS:
-        is_past = bool(before) and previous not in _BEFORE_BASE_FORM | _PRESENT_BE | _DETERMINERS
-        return "back" if is_past else None
+        return "back" if previous in _PERSONS else None
     if word in _PARTICIPLES:
         return "back" if previous in _HAVE else None
     ends_in_ed = word.endswith("ed") and len(word) > 3 and word not in _NO_PAST

@@ -213,6 +213,8 @@ def _span(match: re.Match[str], now: datetime, direction: Direction, tag: str) -
         span = _shifted(span, match)
         if direction == "ahead" and (match["bound"] or "").lower() in ("before", "until", "till"):
             span = Span(max(span.start, day_of(now).start), span.end)
+        if (match["bound"] or "").lower() == "since":
+            span = Span(span.start, day_of(now).end)
     except (ValueError, OverflowError):  # the year 0, the 30th of February, the calendar's end
         return None
     return _clipped(span)

@@ -94,7 +94,12 @@ THURSDAY = datetime(2026, 11, 26, 18, 0, tzinfo=UTC)
         ("it's a week from Friday", "2026-12-04"),
         ("this Monday we went to court", "2026-11-23"),
         ("I was home this Thursday", "2026-11-26"),
+        ("I'm having my hair cut on Friday", "2026-11-27"),
+        ("we read it on Monday", "2026-11-23"),
+        ("I still remember the concert on Saturday", "2026-11-21"),
+        ("can you remember to call on Saturday", "2026-11-28"),
         # What is asked looks back.
+        ("Do you remember the trip on Saturday?", "2026-11-21"),
         ("what did we do on Friday?", "2026-11-20"),
         ("what did we do on friday", "2026-11-20"),
         ("Where was I on 3 December?", "2025-12-03"),
@@ -155,7 +160,8 @@ def test_longer_times_have_a_direction_too(text: str, first: str, last: str) -> 
         "I won in 2000 steps", "I need 2000 coins", "before 2000 people", "it costs 1999",
         "by 2050 coins we are rich", "a score of 2000", "call 2025", "I'm on the 3rd floor",
         "every Friday I swim", "we usually swim on Sunday", "what do I usually do on Friday?",
-        "I love skating during winter", "which film do we love during Thanksgiving?", "I love Christmas songs",
+        "I love skating during winter", "which film do we love during Thanksgiving?",
+        "I love Christmas songs",
         "version 1.2.3", "we ran it in two hours",
         "at a ratio of 3/4", "my number is 12.34.2026", "ip 10.12.20.2026",
     ],
@@ -226,6 +232,7 @@ def test_a_time_until_which_something_will_be_begins_now() -> None:
     assert days("I'm in Rome until Monday", THURSDAY) == [("2026-11-26", "2026-11-29")]
     (since,) = spans_in("I'm ill since Monday", THURSDAY)
     assert since.start.date() == date(2026, 11, 23)
+    assert since.end.date() == date(2026, 11, 27)  # tomorrow, which is not included
 
 
 def test_longer_ago_is_less_exact() -> None:
