@@ -416,6 +416,18 @@ def _soak(result: Any) -> Iterator[Statement]:
     )
 
 
+def _statements(result: Any) -> Iterator[Statement]:
+    halves = result["halves"]
+    for name, score in (
+        ("all", result), ("tuned", halves["tuned"]), ("held out", halves["held"]),
+    ):  # fmt: skip
+        yield (
+            "docs/memory.md",
+            f"| {name} ({score['messages']:,}) | {score['read']} | {score['wrong_of_read']:.1%} "
+            f"| {score['plain']} | {score['read_of_plain']:.1%} |",
+        )
+
+
 def _virtual_replay(result: Any) -> Iterator[Statement]:
     for crowd in result.values():
         runs = [
@@ -495,6 +507,7 @@ STATEMENTS: dict[str, Callable[[Any], Iterator[Statement]]] = {
     "replay.json": _replay,
     "sharding.json": _sharding,
     "soak.json": _soak,
+    "statements.json": _statements,
     "virtual_replay.json": _virtual_replay,
     "warm.json": _warm,
 }

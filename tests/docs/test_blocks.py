@@ -701,6 +701,9 @@ async def test_every_benchmark_can_be_run(shell: Shell) -> None:
         elif arguments[:2] in (["eval", "locomo"], ["eval", "layers"]):
             shell.swaps = {"FILE": "locomo.json --json"}
             assert json.loads((await shell.run(command)).partition("{")[2].join("{ "))
+        elif arguments[:2] == ["eval", "statements"]:
+            shell.swaps = {"FILE": str(ROOT / "training/statements/sentences.jsonl")}
+            assert "wrong_of_read" in await shell.run(command)
         elif command == "foremind eval FILE":
             shell.swaps = {"FILE": "harbour.toml"}
             assert "as configured" in await shell.run(command)

@@ -63,15 +63,13 @@ from foremind.text import (
 )
 from foremind.text.languages import detection, prompt_words, utterances
 from foremind.text.statements import (
-    belongings,
+    chat_text,
     clauses,
-    conversation_style,
+    constructions,
     extraction,
-    health_and_diet,
-    identity,
-    places,
-    preferences,
-    self_reference,
+    manner_requests,
+    shapes,
+    vocabulary,
 )
 from foremind.typeahead import draft_text, prefetch_policy
 
@@ -176,11 +174,12 @@ def take_notes(text: str, _: datetime) -> None:
 
 
 def extract_statements(text: str, _: datetime) -> None:
-    """Run all statement rules together, and each of them alone."""
+    """Run all statement rules together, and their parts alone."""
     extraction.statements_in(text)
-    self_reference.own_sentences(text)
-    for reader in extraction.EVERY_READER:
-        list(reader(text[:300]))
+    chat_text.chat_sentences(text)
+    clauses.canonical(text[:300])
+    manner_requests.requests_in(text[:300])
+    shapes.place(text[:300])
 
 
 def read_answer(text: str, _: datetime) -> None:
@@ -288,17 +287,7 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     ),
     exclusive_facts: lambda text, _: exclusive_facts.facts_in(text),
     **dict.fromkeys(
-        (
-            belongings,
-            clauses,
-            identity,
-            conversation_style,
-            health_and_diet,
-            self_reference,
-            places,
-            extraction,
-            preferences,
-        ),
+        (chat_text, clauses, constructions, extraction, manner_requests, shapes, vocabulary),
         extract_statements,
     ),
     minimum_scores: lambda text, _: minimum_scores.minimum_scores_in(text),

@@ -1,6 +1,7 @@
-"""Labelled statements of players about themselves, and how well the rules read them.
+"""Labelled statements of players about themselves, for `foremind eval statements`.
 
-Neither set was written by looking at the rules. A line of `sentences.jsonl` is one message:
+`sentences.jsonl` was written without a look at the rules, `earlier_sentences.jsonl` before the
+first of them. A line is one message:
 
 - `text`, and `at`, when it was said;
 - `facts`: what a profile should contain afterwards. `slot` is the title of the entry: for a

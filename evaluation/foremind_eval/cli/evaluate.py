@@ -39,23 +39,33 @@ from foremind_eval.locomo import read_locomo
 from foremind_eval.longitudinal import LongitudinalReport, measure_longitudinal
 from foremind_eval.madial import read_madial
 from foremind_eval.recall import RecallReport, count_steps, measure
+from foremind_eval.statement_reading import (
+    HALVES,
+    Half,
+    LabelledMessage,
+    ReadingReport,
+    measure_reading,
+    misread,
+    read_messages,
+)
 from foremind_eval.variants import Variant, ablation, configured_variant
 
 _LAYERS = "layers"
 _LANGUAGES = "languages"
+_STATEMENTS = "statements"
 _READERS = {"locomo": read_locomo, "madial": read_madial}
 
 
 def evaluate(
     what: str = typer.Argument(
         help="What to measure: locomo or madial (data set in PATH), a file in LoCoMo's format, a "
-        "labelled conversation of your own, layers, or languages."
+        "labelled conversation of your own, layers, languages, or statements."
     ),
     path: Path | None = typer.Argument(
         None,
         help="LoCoMo's file or MADial-Bench's folder. For layers: a labelled relationship (TOML), "
         "by default the built-in one, or LoCoMo's file. For languages: a set of your own (TOML), "
-        "by default the built-in ones.",
+        "by default the built-in ones. For statements: labelled messages (JSON lines).",
     ),
     json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
     significance: bool = typer.Option(
@@ -74,6 +84,12 @@ def evaluate(
     language: list[str] | None = typer.Option(
         None, "--language", help="For languages: only this one, such as de; may be repeated."
     ),
+    wrong: bool = typer.Option(
+        False, "--wrong", help="For statements: also list what was read wrongly, and not read."
+    ),
+    half: Half | None = typer.Option(
+        None, "--half", help="For statements: only the half that the rules may be tuned on, or not."
+    ),
     out: Path | None = typer.Option(None, "--out", help="Also write the JSON to this file."),
 ) -> None:
     """Measure recall through the real store and search.
@@ -85,6 +101,8 @@ def evaluate(
     and contributes.
 
     With languages, facts are told in each language, and asked about.
+
+    With statements, the facts that the rules read in messages are compared with their labels.
     """
     if what == _LAYERS:
         _evaluate_layers(path, days, out, json=json)
@@ -95,6 +113,9 @@ def evaluate(
         )
         if not output_json(reports_by_language, out, json=json):
             _print_languages(reports_by_language)
+        return
+    if what == _STATEMENTS:
+        _evaluate_statements(path, half, out, json=json, wrong=wrong)
         return
     dialogues = read_dialogues(what, path)
     variants = (
@@ -125,6 +146,38 @@ def _evaluate_layers(path: Path | None, days: int, out: Path | None, *, json: bo
         report = run(_simulate_days(load_settings(), read_dialogues("locomo", path), days))
         if not output_json(report, out, json=json):
             _print_longitudinal(report)
+
+
+def _evaluate_statements(
+    path: Path | None, half: Half | None, out: Path | None, *, json: bool, wrong: bool
+) -> None:
+    if path is None:
+        raise InvalidFile("statements: expected the path of labelled messages after it")
+    messages = [message for message in read_messages(path) if half in (None, message.half)]
+    report = measure_reading(messages)
+    if output_json(report, out, json=json):
+        return
+    if wrong:
+        _print_misread(messages)
+    _print_reading(report)
+
+
+def _print_misread(messages: list[LabelledMessage]) -> None:
+    for message in messages:
+        wrongly, missed = misread(message)
+        if wrongly or (missed and message.plain):
+            say(f"{message.text}\n    wrong: {wrongly}, not read: {missed}")
+
+
+def _print_reading(report: ReadingReport) -> None:
+    table = Table("messages", "facts read", "wrong_of_read", "plain facts", "read_of_plain")
+    for name, score in (("all", report), *((half, report.halves[half]) for half in HALVES)):
+        if score.messages:
+            table.add_row(
+                f"{name} ({score.messages})", f"{score.read}", f"{score.wrong_of_read:.2%}",
+                f"{score.plain}", f"{score.read_of_plain:.1%}",
+            )  # fmt: skip
+    Console().print(table)
 
 
 def read_dialogues(what: str, path: Path | None) -> list[Dialogue]:

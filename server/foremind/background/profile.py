@@ -20,7 +20,7 @@ from foremind.domain.record import (
 )
 from foremind.storage.record_changes import RecordChanges
 from foremind.text.statements.extraction import statements_in
-from foremind.text.tokenization import terms_of
+from foremind.text.tokenization import terms_of, words_of
 
 _OPPOSITE = {"likes": "dislikes", "dislikes": "likes"}
 _PROFILE: tuple[RecordLayer, ...] = ("profile",)
@@ -178,6 +178,11 @@ def _value(content: str) -> str:
     return " ".join(sorted(set(terms_of(content)))) or content.casefold().strip()
 
 
+def _stems(content: str) -> set[str]:
+    """Return the stems of all words, of those that tell nothing apart as well: "brother Ben"."""
+    return {stem for word in words_of(content) for stem in terms_of(word) or [word]}
+
+
 def _stored_entries(present: Sequence[Record], slots: Slots) -> list[_StoredEntry]:
     return [_stored_entry(record, slots) for record in present if record.kind != "inferred"]
 
@@ -212,7 +217,8 @@ def _apply_statement(stored: list[_StoredEntry], entry: ProfileEntry, slots: Slo
     present = [other for other in stored if other.slot == entry.slot and not other.removed]
     if not entry.holds:
         for other in present:
-            other.removed |= not other.is_manual and _retracts(entry, other)
+            newer = other.details.turn > entry.last_turn
+            other.removed |= not (other.is_manual or newer) and _retracts(entry, other)
         return
     if not slot.many and any(other.is_manual for other in present):
         return
@@ -250,8 +256,11 @@ def _reverse(stored: _StoredEntry, entry: ProfileEntry) -> None:
 
 
 def _retracts(entry: ProfileEntry, stored: _StoredEntry) -> bool:
-    retracted, present = set(terms_of(entry.content)), set(terms_of(stored.content))
-    return not retracted or retracted <= present
+    """Return whether a stored entry ends: "brother Tom" does with "Tom", and with "brother"."""
+    retracted, present = _stems(entry.content), _stems(stored.content)
+    if entry.title not in (entry.slot, stored.title):
+        return False
+    return not retracted or retracted <= present or (bool(present) and present <= retracted)
 
 
 def _is_same_fact(stored: _StoredEntry, entry: ProfileEntry, slot: ProfileSlot) -> bool:
@@ -261,7 +270,7 @@ def _is_same_fact(stored: _StoredEntry, entry: ProfileEntry, slot: ProfileSlot) 
     if stored.title == entry.title and stored.title != entry.slot:  # "favourite colour"
         return True
     if slot.kind == "people":  # "dog" and "dog Scout"
-        stored_terms, entry_terms = set(terms_of(stored.content)), set(terms_of(entry.content))
+        stored_terms, entry_terms = _stems(stored.content), _stems(entry.content)
         return bool(stored_terms) and (stored_terms <= entry_terms or entry_terms <= stored_terms)
     return stored.value == _value(entry.content)
 

@@ -15,7 +15,10 @@ _MIN_QUOTE_CHARS = 8  # shorter memories occur in many sentences by chance
 # When repeated, a memory's significance moves this share of the way to 1.
 _REINFORCEMENT = 0.15
 
-_NEGATION = re.compile(r"\b(?:not|no|never|nobody|nothing|without|hate|dislike)\b|n[’']t\b", re.I)
+_NEGATION = re.compile(
+    r"\b(?:not|no|never|nobody|nothing|without|hate|dislike|forget|(?:do|did|does|is|are|was|ca|wo)nt)\b|n[’']t\b",
+    re.I,
+)
 _NUMBER = re.compile(
     r"\d+|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\b", re.I
 )

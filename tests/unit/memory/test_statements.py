@@ -1,13 +1,15 @@
-"""Statements of speakers about themselves: exact values, and no false positives."""
+"""Statements of speakers about themselves: exact values, and nothing that is not meant."""
 
 import pytest
-from training.statements.measure_rules import HALVES, Half, read_statements, score_of
 
-from foremind.text.statements import vocabulary
 from foremind.text.statements.clauses import Statement
 from foremind.text.statements.extraction import statements_in
+from foremind.text.statements.vocabulary import WORDS
+from foremind_eval.statement_reading import HALVES, measure_reading, read_messages
+from tests.conftest import ROOT
 
-_MIN_PRECISION, _MIN_RECALL = 0.9, 0.7
+LABELLED = ROOT / "training" / "statements"
+_MAX_WRONG, _MIN_READ = 0.04, 0.8  # of what is read, and of plain facts
 
 
 def stated(text: str) -> list[tuple[str, str]]:
@@ -15,110 +17,163 @@ def stated(text: str) -> list[tuple[str, str]]:
     return [(found.title, found.content) for found in statements_in(text) if found.holds]
 
 
-@pytest.mark.parametrize("half", HALVES)
-def test_rules_reach_the_required_precision_and_recall(half: Half) -> None:
-    """On the labelled statements they were tuned on, and on those held out."""
-    labelled = [statement for statement in read_statements() if statement.half == half]
-    score = score_of(labelled)
-    assert score.precision >= _MIN_PRECISION, score
-    assert score.recall >= _MIN_RECALL, score
-
-
-def test_the_labelled_statements_are_many_and_diverse() -> None:
-    """Otherwise precision and recall would mean little."""
-    labelled = read_statements()
-    assert len({statement.text for statement in labelled}) == len(labelled) >= 150
-    assert len({title for statement in labelled for title, _ in statement.entries}) >= 12
-    assert sum(not statement.entries for statement in labelled) >= 100
+@pytest.mark.parametrize("file", ["sentences.jsonl", "earlier_sentences.jsonl"])
+def test_what_is_read_is_right_and_what_is_plain_is_read(file: str) -> None:
+    """In the half that the rules were tuned on, and in the half held out."""
+    report = measure_reading(read_messages(LABELLED / file))
+    for half in HALVES:
+        assert report.halves[half].wrong_of_read <= _MAX_WRONG, report
+        assert report.halves[half].read_of_plain >= _MIN_READ, report
 
 
 @pytest.mark.parametrize(
     ("text", "title", "value"),
     [
+        ("Im vegan", "diet", "vegan"),
+        ("Ive moved to Porto", "home", "Porto"),
+        ("my names ana", "name", "ana"),
+        ("I`m allergic to nuts", "health", "allergic to nuts"),
+        ("I´m from Rome", "origin", "Rome"),
+        ("don’t call me honey", "manner", "don't call me honey"),
+        ("dont call me sweetie", "manner", "don't call me sweetie"),
+        ("Just moved to Porto!", "home", "Porto"),
+        ("I moved from Lisbon to Porto", "home", "Porto"),
+        ("I started at Siemens last week", "employer", "Siemens"),
+        ("My favourite colour is blue, no wait, green", "favourite colour", "green"),
+        ("I'm 30, I mean 31", "age", "31"),
+        ("I'm 30 *31", "age", "31"),
+        ("My name isn't Bob, it's Rob", "name", "Rob"),
+        ("I'm not from Rome but from Milan", "origin", "Milan"),
+        ("My dog is called Max. Wait no, Mex.", "pets", "dog Mex"),
         ("I've just moved to Porto, near the river.", "home", "Porto"),
         ("Call me Sam", "name", "Sam"),
-        ("don’t call me honey", "manner", "don't call me honey"),
         ("Please keep your answers short!", "manner", "keep your answers short"),
+        ("could you please stop using emojis?", "manner", "stop using emojis"),
         ("I prefer tea to coffee", "prefers", "tea to coffee"),
         ("I'm lactose intolerant", "health", "lactose intolerant"),
         ("I hate waiting in line", "dislikes", "waiting in line"),
         ("My dog is called Scout", "pets", "dog Scout"),
+        ("I have a dog. His name is Scout.", "pets", "dog Scout"),
         ("My boat is called Aurora", "name of boat", "Aurora"),
+        ('My favourite film is "Alien"', "favourite film", "Alien"),
         ("My favourite colour is dark green", "favourite colour", "dark green"),
         ("My name is Ana, what's yours?", "name", "Ana"),
-        ("I think I live in Porto now", "home", "Porto"),
         ("Don't you dare call me honey", "manner", "don't call me honey"),
         ("I'm married to Ben", "status", "married"),
-        ("I'm divorced from my husband", "status", "divorced"),
         ("I never liked olives", "dislikes", "olives"),
         ("I've never been into football", "dislikes", "football"),
         ("I used to hate olives but now I love them", "likes", "olives"),
         ("I used to live in Rome but now I live in Turin", "home", "Turin"),
         ("Olives aren't my thing", "dislikes", "Olives"),
-        ("I live for music", "likes", "music"),
+        ("I don't eat meat or fish", "diet", "no fish"),
+        ("I'm Ana, 29, a nurse from Leeds", "job", "nurse"),
     ],
 )
 def test_a_value_is_exactly_what_was_said(text: str, title: str, value: str) -> None:
-    """As a person would write it into a profile."""
-    assert (title, value) in stated(text)
+    """As a person would write it into a profile; of what is corrected, the last."""
+    found = stated(text)
+    assert (title, value) in found
+    assert title in ("likes", "diet") or [found_title for found_title, _ in found].count(title) == 1
 
 
 @pytest.mark.parametrize(
     "text",
     [
+        "*I live in the dark forest of Mor*",
+        "*waves* I am Kael, ranger of the north",
+        "Translate to German: I live in Porto",
+        "Example sentence: I live in Porto",
+        "> I live in Berlin",
+        "```\nI live in Berlin\n```",
+        "`I live in Berlin`",
+        "Can you say 'my name is Ana' in Portuguese?",
+        "My name is none of your business",
+        "My favourite colour's gone",
+        "I'm Team Edward",
+        "“I live in Venice”, said the sailor",
+        "ANNA: I have a sister.\nBEN: I have none.",
+        "♪ my name is Luka, I live on the second floor ♪",
+        "My Name Is Earl is hilarious",
         "She said I live in a dream",
+        "And she was like, I'm vegan, and I was like, okay",
+        "According to the test I'm 70 percent Irish",
+        "I live in Porto. Just kidding!",
+        "I'm a nurse... not!",
+        "I have three cats, or had",
         "Isn't my dog called Scout",
-        "don't i have a dog",
-        "Is my violin still called Esmeralda",
+        "I live in Porto, right?",
         "I'm married to my work",
         "I'm engaged in a long quest",
-        "I got separated from my group",
-        "I'm in a relationship with my bed",
         "I'm allergic to getting up early",
         "I'm a terrible cook",
         "I've got two fish in the freezer",
         "I never liked olives until I tried these",
-        "I never loved a game so much",
-        "“I live in Venice”, said the sailor",
         "My brother lives in Oslo",
-        "I don't live in Rome any more",
         "If I lived in Rome, I would eat ice cream",
+        "I'll be 30 in May",
+        "I start at Siemens next week",
         "I wish I had a dog",
-        "Do I live in a bubble?",
         "You live in Porto, right?",
         "I love the friends I have",
-        "I'm not a nurse",
+        "My ex husband is called Tom",
+        "I love the self-acceptance and love theme",
     ],
 )
-def test_what_is_not_about_the_speaker_states_nothing(text: str) -> None:
-    """Other people, quotations, denials, wishes, questions."""
+def test_what_is_not_meant_states_nothing(text: str) -> None:
+    """Play, quotations, mentions, other people, questions, wishes, plans, jokes, idioms."""
     assert stated(text) == []
 
 
-def test_what_no_longer_holds_is_retracted() -> None:
-    """By its value; a pet that died, whatever its name."""
-    assert statements_in("I don't live in Rome any more") == [
-        Statement("home", "Rome", holds=False)
-    ]
+@pytest.mark.parametrize(
+    ("text", "ended"),
+    [
+        ("dont call me sweetie", [("name", "sweetie")]),
+        ("i didnt say my name is Bob", [("name", "Bob")]),
+        ("Forget that I live in Porto", [("home", "Porto")]),
+        ("I'm not vegan anymore", [("diet", "vegan")]),
+        ("no longer allergic to nuts", [("health", "allergic to nuts")]),
+        ("I don't have a dog", [("pets", "dog")]),
+        ("left Lisbon", [("home", "Lisbon"), ("employer", "Lisbon")]),
+        ("buried Rex", [("pets", "Rex"), ("family", "Rex")]),
+        ("my husband Tom died in March", [("family", "husband Tom"), ("status", "")]),
+        ("I quit my job", [("job", ""), ("employer", "")]),
+        ("I moved from Lisbon to Porto", [("home", "Lisbon")]),
+        ("My name isn't Bob, it's Rob", [("name", "Bob")]),
+        ("I don't live in Rome any more", [("home", "Rome")]),
+        ("I used to live in Rome", [("home", "Rome")]),
+        ("My dog has died", [("pets", "dog")]),
+        ("I stopped being vegan", [("diet", "vegan")]),
+        ("stop saying my name is Bob", [("name", "Bob")]),
+        ("my boyfriend and i broke up", [("family", "boyfriend"), ("status", "")]),
+        ("Forget my name", [("name", "")]),
+    ],
+)
+def test_what_no_longer_holds_is_retracted(text: str, ended: list[tuple[str, str]]) -> None:
+    """By its value, or whatever the value was."""
+    retracted = [(found.title, found.content) for found in statements_in(text) if not found.holds]
+    assert retracted == ended
+
+
+def test_a_retraction_has_its_kind_and_value() -> None:
+    """So that a dog ends, whatever its name."""
     assert statements_in("My dog has died") == [Statement("pets", "", "dog", holds=False)]
 
 
 @pytest.mark.parametrize(
-    "repeated", ["i have a ", "I'm a ", "my favourite a is ", "I like the ", "i " * 5]
-)
+    "repeated",
+    ["i have a ", "I'm a ", "my favourite a is ", "I like the ", "i " * 5, "\n", "and i ", "a, ",
+     "no wait ", "'a b "],
+)  # fmt: skip
 def test_a_hostile_text_is_read_quickly(repeated: str) -> None:
     """No text of the maximum length of a message causes catastrophic backtracking."""
     assert len(statements_in(repeated * 16_000)) < 1000
 
 
-def test_no_entry_of_a_word_list_spans_lines() -> None:
-    """As "type 2 diabetes" did, which then never matched."""
-    lists = {
-        name: words for name, words in vars(vocabulary).items() if isinstance(words, frozenset)
-    }
-    assert {"KIN", "TRADES"} <= lists.keys()
-    for name, words in lists.items():
-        assert words == {" ".join(word.split()) for word in words}, name
+def test_no_entry_of_a_word_list_is_empty() -> None:
+    """An empty one would match everything."""
+    assert {"KIN", "TRADES", "CONDITIONS"} <= WORDS.keys()
+    for name, words in WORDS.items():
+        assert words == {" ".join(word.split()) for word in words} - {""}, name
 
 
 def test_other_languages_are_not_read_as_english() -> None:
