@@ -3,6 +3,10 @@
 Memory after warm-up may grow by less than one percent an hour, and once all clients have
 disconnected, tasks, connections, sessions and queues are back at their initial level. Now and then
 a typist erases all its memories, so that stored and cached data does not grow all the time.
+
+With `--abusers N`, N more do what costs memory as fast as the server lets them: texts as long as
+they may be, always as new users, searches, wrong tokens, unknown paths. The report is `abuse.json`;
+after an hour, what the process has taken must have levelled off.
 """
 
 import argparse
@@ -53,6 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--typists", type=int, default=30)
+    parser.add_argument("--abusers", type=int, default=0)
     options = parser.parse_args()
     settings = load_settings()
     settings.data_dir.mkdir(parents=True, exist_ok=True)
@@ -67,7 +72,8 @@ def main() -> None:
             report = uvloop.run(_soak(url, process, options))
     RESULTS.mkdir(exist_ok=True)
     text = json.dumps(report, indent=2)
-    (RESULTS / "soak.json").write_text(text + "\n")
+    name = "abuse.json" if options.abusers else "soak.json"
+    (RESULTS / name).write_text(text + "\n")
     print(text)
     if report["left"] != report["floor"] or report["errors"]:
         sys.exit("Something was not released, or there were errors.")
@@ -87,6 +93,8 @@ async def _soak(url: str, process: psutil.Process, options: argparse.Namespace) 
     samples: list[tuple[float, float]] = []  # seconds since the start, resident KiB
     async with asyncio.TaskGroup() as group:
         group.create_task(_run_typists(url, options.typists, deadline, counts))
+        for number in range(options.abusers):
+            group.create_task(_abuse(url, number, deadline, counts))
         while time.monotonic() < deadline:
             await asyncio.sleep(_SAMPLE_S)
             samples.append((time.monotonic() - started, process.memory_info().rss / 1024))
@@ -125,7 +133,8 @@ async def _gauges(url: str, process: psutil.Process) -> dict[str, float]:
 
 
 def _zero_counts() -> dict[str, int]:
-    return {"messages": 0, "reconnects": 0, "cancelled": 0, "forgotten": 0, "errors": 0}
+    names = ("messages", "reconnects", "cancelled", "forgotten", "abused", "errors")
+    return dict.fromkeys(names, 0)
 
 
 async def _run_typists(url: str, typists: int, deadline: float, counts: dict[str, int]) -> None:
@@ -185,6 +194,32 @@ async def _send_message(client: Client, rng: random.Random, counts: dict[str, in
         if event["type"] == "response.done":
             counts["messages"] += 1
             return int(event["seq"])
+
+
+async def _abuse(url: str, number: int, deadline: float, counts: dict[str, int]) -> None:
+    """Do what costs memory, as new users all the time, and as fast as that is answered."""
+    rng = random.Random(-1 - number)
+    async with httpx2.AsyncClient(base_url=_http_url(url), timeout=60) as http:
+        while time.monotonic() < deadline:
+            user = f"abuser-{number}-{rng.getrandbits(64):x}"
+            long = " ".join(f"{rng.getrandbits(40):x}" for _ in range(700))[:7900]
+            with contextlib.suppress(Closed, OSError, httpx2.HTTPError):
+                async with connect(url) as client:
+                    opened = await client.open_session("wren", user_id=user, name=long[:60])
+                    if opened["type"] != "session.opened":  # refused, as by a limit
+                        counts["errors"] += 1
+                        continue
+                    for end in range(1000, len(long), 1000):
+                        await client.draft(long[:end])
+                    await client.send(long, rng.randbytes(60).hex())
+                    await client.expect("response.done", "error")
+                    path = f"/v1/relationships/{opened['relationship_id']}"
+                    for _ in range(3):
+                        draft = {"user": user, "draft": f"{rng.random()} {long[:2000]}"}
+                        await http.get(f"{path}/context", params=draft)
+                    await http.get(f"/v1/{rng.getrandbits(64):x}", params={"user": user})
+                    await http.get(path, headers={"authorization": f"Bearer {long[:3000]}"})
+                    counts["abused"] += 1
 
 
 if __name__ == "__main__":
