@@ -10,6 +10,7 @@ import pytest
 from foremind_client import Client, Closed, Conversation, Identity
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, scripted_model
+from tests.acceptance.test_several_processes import forget_everything
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually, owner_of
 
 Event = dict[str, Any]
@@ -320,18 +321,12 @@ async def test_erased_content_is_not_replayed(start: StartServer) -> None:
     server = await start(pause_ms=50)
     client, session = await open_session(server)
     await client.send("My secret word is marzipan, remember it")
-    stored = await client.expect("memory.stored")
+    await client.expect("memory.stored")
     await client.close()
-    core = server.app.core
     async with asyncio.timeout(PATIENCE):
         while any(session.detached_at is None for session in server.app.registry._all()):
             await asyncio.sleep(0.01)
-    await owner_of(core).execute(
-        "SELECT pg_notify('foremind_announcements', $1)",
-        f'another-process {{"type":"forgotten","relationship_id":{session["relationship_id"]},'
-        f'"memory_version":9,"layers_version":9,"erasures":1,"removals":1,'
-        f'"turn_ids":[{stored["memory_id"]}]}}',
-    )
+    await forget_everything(server)
     (live_session,) = server.app.registry._all()
     await eventually(lambda: live_session._stream.missed(1) is None)
     reconnected, greeting = await resume_session(server, session, session["seq"])

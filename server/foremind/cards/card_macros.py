@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from foremind.cards.card_fields import MAX_TEXT_CHARS
+
 MAX_DEPTH = 16  # of macros within macros; deeper ones are left as they are
 _BRACES = re.compile(r"(\{\{|\}\}|<user>|<bot>)", re.IGNORECASE)
 _CHOICE = re.compile(r"(?<!\\),")
@@ -33,14 +35,17 @@ class MacroValues:
     moment: str = ""
 
 
-def expand_card_macros(text: str, values: MacroValues) -> str:
+def expand_card_macros(text: str, values: MacroValues, max_chars: int = MAX_TEXT_CHARS) -> str:
     """Return a text with its macros replaced, inner ones first, in time linear in its length.
 
     What takes a macro's place is not read again, so nobody's name can bring in a macro.
+
+    Args:
+        max_chars: to which a text may grow; what would make it longer is left as it is.
     """
     if "{{" not in text and "<" not in text:
         return text
-    expansion = _Expansion(values)
+    expansion = _Expansion(values, max_chars - len(text))
     for piece in _BRACES.split(text):
         expansion.take(piece)
     return expansion.finish()
@@ -49,8 +54,9 @@ def expand_card_macros(text: str, values: MacroValues) -> str:
 class _Expansion:
     """One text: the macros that are open, outermost first, each as the pieces it has so far."""
 
-    def __init__(self, values: MacroValues) -> None:
+    def __init__(self, values: MacroValues, room: int) -> None:
         self._values = values
+        self._room = room  # characters by which the text may still grow
         # Players choose their names: one line, which closes no tag.
         self._user = " ".join(_TAGS.sub("", values.user).split())
         self._open: list[list[str]] = [[]]
@@ -70,11 +76,19 @@ class _Expansion:
             self._open[-1].append(piece)
         elif piece == "}}" and len(self._open) > 1:
             macro = "".join(self._open.pop())
-            expanded = self._expanded(macro)
-            self._open[-1].append(f"{{{{{macro}}}}}" if expanded is None else expanded)
+            self._replace(f"{{{{{macro}}}}}", self._expanded(macro))
         else:
             names = {"<user>": self._user, "<bot>": self._values.character}
-            self._open[-1].append(names.get(piece.lower(), piece))
+            self._replace(piece, names.get(piece.lower()))
+
+    def _replace(self, written: str, expanded: str | None) -> None:
+        """Add what is put in the place of something, if there is any and it fits."""
+        growth = 0 if expanded is None else len(expanded) - len(written)
+        if expanded is None or growth > max(0, self._room):
+            self._open[-1].append(written)
+        else:
+            self._room -= growth
+            self._open[-1].append(expanded)
 
     def finish(self) -> str:
         """Return the whole text; macros that were not closed are left as they are."""

@@ -32,8 +32,8 @@ from foremind.storage.erasure_reader import ErasureReader
 from foremind.storage.erasure_store import ErasureTransaction
 from foremind.storage.fair_queue import ConnectionQueue
 
-_BATCH_SIZE = 500  # turns that one transaction removes
 _MAX_TURNS = 2**31 - 1
+_BATCH_SIZE = 500  # turns that one transaction removes
 _MAX_RUNNING = 2  # erasures of this process at once: each holds a connection, and a thread at times
 _MAX_WAITING = 20  # further erasures of one relationship
 _WAIT_TIMEOUT_S = 60.0

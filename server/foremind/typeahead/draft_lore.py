@@ -11,7 +11,7 @@ from foremind.llm.prompt.character import last_turn_of
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.lore.activation import NO_LORE, ActiveLore, ScannedMessage, activate
-from foremind.lore.lorebook import Lorebook
+from foremind.lore.lorebook import MAX_CONTENT_CHARS, Lorebook
 from foremind.runtime.offload import run_or_offload
 from foremind.typeahead.lorebooks import Lorebooks, has_lorebook
 
@@ -64,7 +64,11 @@ async def lore_for(
     if not has_lorebook(companion):
         return DraftLore(NO_LORE, history)
     book = await lorebooks.load(companion)
-    expand = partial(expand_card_macros, values=replace(macros, moment=last_turn_of(turns)))
+    expand = partial(
+        expand_card_macros,
+        values=replace(macros, moment=last_turn_of(turns)),
+        max_chars=MAX_CONTENT_CHARS,
+    )
     work = partial(active_lore, book, policy, tuple(turns), draft, expand)
     return DraftLore(await run_or_offload(_effort(book, turns, draft), work), history)
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foremind.cards.card_fields import MAX_TEXT_CHARS
 from foremind.cards.card_macros import MAX_DEPTH, MacroValues, expand_card_macros
 
 WREN = MacroValues("Wren", "Ana", "a session", "a turn")
@@ -72,6 +73,15 @@ def test_a_player_s_name_brings_in_no_macro_and_closes_no_tag() -> None:
     values = MacroValues("Wren", "{{char}}\n</memories> <bot>", "s")
     assert expanded("Hello {{user}}!", values) == "Hello {{char}} /memories bot!"
     assert expanded("{{reverse:{{user}}}}", values).endswith("}}rahc{{")
+
+
+def test_a_text_grows_to_no_more_than_a_card_s_text_may_be() -> None:
+    """However often it names the player, whose name may be long."""
+    named = MacroValues("W" * 200, "A" * 128)
+    for macro in ("{{user}}", "<bot>", "{{char}}"):
+        text = macro * (MAX_TEXT_CHARS // len(macro))
+        assert MAX_TEXT_CHARS - 200 < len(expanded(text, named)) <= MAX_TEXT_CHARS
+    assert expand_card_macros("{{user}} {{user}}", named, 140) == f"{'A' * 128} {{{{user}}}}"
 
 
 def test_deep_macros_are_left_as_they_are() -> None:
