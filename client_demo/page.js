@@ -184,11 +184,11 @@ function done({ response_id, message_id, status, error }) {
   if (status === "completed" && asked?.id === message_id) compare({ answered: true });
 }
 
-/** Compare, once a message is answered and judged, and the server has nothing else to do for it. */
+/** Compare, once a message is answered and judged, while the server has nothing else to do for it. */
 async function compare(done) {
   const question = Object.assign(asked, done);
   if (!question.answered || !(question.judged || !question.remember)) return;
-  const fastest = await unprepared(mind, question, () => question === asked);
+  const fastest = await unprepared(mind, question, () => question === asked && !$("panel").open);
   if (fastest !== null) lead.compare(question.readyMs, question.readyMs + fastest);
 }
 

@@ -454,9 +454,12 @@ INSERT INTO pseudonym_key DEFAULT VALUES;
 -- That a user was erased, when, on whose behalf and how much: nothing tells who it was.
 CREATE TABLE erased_users (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    -- Whose data is being erased; NULL once nothing is left. Whoever finds one finishes it.
+    user_id bigint UNIQUE REFERENCES users,
     erased_at timestamptz NOT NULL,
     by_operator boolean NOT NULL,
-    receipt jsonb NOT NULL
+    -- How much was erased so far, by kind.
+    receipt jsonb NOT NULL DEFAULT '{}'
 );
 
 -- -------------------------------------------------------------------------------------------------

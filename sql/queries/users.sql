@@ -47,6 +47,52 @@ SELECT (SELECT count(*) FROM relationship) AS relationships, (SELECT count(*)
 FROM talks) AS sessions,
     (SELECT count(*) FROM trail) AS audit;
 
+-- name: take_identity
+-- Takes a user's id, name, time zone and language away: nobody finds the user by them any more.
+UPDATE users
+SET external_id = $2 || '-' || id, name = '', time_zone = 'UTC', language = NULL
+WHERE external_id = $1 RETURNING id;
+
+-- name: insert_erased_user
+-- Records that a user is being erased.
+INSERT INTO erased_users (user_id, erased_at, by_operator) VALUES ($1, $2, $3)
+RETURNING id, user_id;
+
+-- name: unfinished_erasure
+-- Finds the latest unfinished erasure of a user by the pseudonym.
+SELECT id, user_id FROM erased_users AS erased
+WHERE user_id IS NOT NULL AND $1 || '-' || user_id = (
+    SELECT external_id FROM users AS account WHERE account.id = erased.user_id
+)
+ORDER BY id DESC LIMIT 1;
+
+-- name: unfinished_erasures
+-- Lists the unfinished erasures of users.
+SELECT id, user_id FROM erased_users WHERE user_id IS NOT NULL ORDER BY user_id;
+
+-- name: count_erased
+-- Adds to the receipt of a user's erasure.
+UPDATE erased_users
+SET receipt = (
+    SELECT jsonb_object_agg(
+        kind, coalesce((receipt ->> kind)::bigint, 0) + coalesce(($2::jsonb ->> kind)::bigint, 0)
+    )
+    FROM jsonb_object_keys(receipt || $2::jsonb) AS kind
+)
+WHERE id = $1;
+
+-- name: lock_erased_user
+-- Locks a user's erasure, so that one transaction at a time finishes it.
+SELECT user_id, receipt::text AS receipt FROM erased_users WHERE id = $1 FOR UPDATE;
+
+-- name: lock_user
+-- Locks a user, so that no relationship is added.
+SELECT id FROM users WHERE id = $1 FOR UPDATE;
+
+-- name: finish_erased_user
+-- Records that nothing is left of an erased user.
+UPDATE erased_users SET user_id = NULL WHERE id = $1;
+
 -- name: delete_user
 -- Deletes a user who has no relationships.
 DELETE FROM users WHERE id = $1 RETURNING id;
@@ -58,10 +104,6 @@ UPDATE audit SET actor = $2 WHERE actor = $1;
 -- name: rename_revoked
 -- Replaces a user by a pseudonym in revocations, which stay in force.
 UPDATE revocations SET subject = $2 WHERE subject = $1;
-
--- name: insert_erased_user
--- Records that a user was erased.
-INSERT INTO erased_users (erased_at, by_operator, receipt) VALUES ($1, $2, $3);
 
 -- name: revocations_of_user
 -- Lists the revocations of a user's tokens.

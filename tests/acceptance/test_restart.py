@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import signal
@@ -11,6 +12,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import asyncpg
+import httpx2
 import psutil
 import pytest
 
@@ -18,7 +21,7 @@ from foremind.domain.settings.settings import Settings
 from foremind_client import connect
 from foremind_eval.doubles.model_server import Script, scripted_model
 from foremind_eval.processes.server_process import free_port
-from tests.conftest import PATIENCE, PATIENT, eventually
+from tests.conftest import PATIENCE, PATIENT, eventually, eventually_async
 from tests.faults.traffic import traffic_on
 
 KILLS = 20  # with an effort of 1
@@ -282,3 +285,36 @@ async def test_windows_are_resumed_side_by_side_after_a_kill(settings: Settings)
                         turn = (await listener.expect("turn.stored"))["turn"]
                         assert turn["text"] == f"The rope is {number} feet long"
                         assert (await listener.expect("turn.stored"))["turn"]["reply_to"]
+
+
+async def test_a_killed_erasure_of_a_user_is_finished_after_a_restart(
+    settings: Settings, database_url: str
+) -> None:
+    """Though nobody asks again; its receipt counts what was erased before the kill, too."""
+    owner = await asyncpg.connect(database_url)
+    async with process(settings) as server, httpx2.AsyncClient(timeout=PATIENCE) as http:
+        await owner.execute(
+            "INSERT INTO companions (slug, name, greeting, persona) VALUES ('mara', 'Mara', '', '')"
+        )
+        for companion in ("wren", "mara"):
+            async with connect(server.url) as client:
+                await client.open_session(companion, user_id="ana", name="Ana")
+                await client.send("I promise to call my boat Zephyrine")
+                await client.expect_all("response.done", "memory.stored")
+        url = f"{server.url.replace('ws', 'http', 1).removesuffix('/v1/ws')}/v1/users/ana?user=ana"
+        async with owner.transaction():
+            await owner.execute("SELECT FROM relationships ORDER BY id DESC LIMIT 1 FOR UPDATE")
+            request = asyncio.create_task(http.delete(url))
+            one_left = "SELECT count(*) = 1 FROM relationships"
+            await eventually_async(lambda: owner.fetchval(one_left))
+            await server.stop(signal.SIGKILL)
+            with pytest.raises(httpx2.TransportError):
+                await request
+        await server.start()
+        finished = "SELECT receipt FROM erased_users WHERE user_id IS NULL"
+        await eventually_async(lambda: owner.fetchval(finished))
+        receipt = json.loads(await owner.fetchval(finished))
+        assert (receipt["relationships"], receipt["memories"]) == (2, 2)
+        assert await owner.fetchval("SELECT count(*) FROM users") == 0
+        assert (await http.delete(url)).status_code == 404
+    await owner.close()

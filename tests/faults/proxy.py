@@ -23,6 +23,8 @@ class Faults:
         slice_bytes: maximum size of a forwarded piece, None to forward pieces as they arrive.
         silent: forward nothing in either direction, without closing connections.
         refuses: close new connections at once.
+        pieces_left: how many pieces clients may send; the next one is lost, and every connection
+            cut. None for no limit.
     """
 
     latency_s: float = 0.0
@@ -31,6 +33,7 @@ class Faults:
     slice_bytes: int | None = None
     silent: bool = False
     refuses: bool = False
+    pieces_left: int | None = None
     rng: random.Random = field(default_factory=lambda: random.Random(7))
 
     def delay_s(self, size: int) -> float:
@@ -86,7 +89,7 @@ class FaultProxy:
         upstream_writer: asyncio.StreamWriter,
     ) -> None:
         pumps = [
-            asyncio.create_task(self._pump(reader, upstream_writer)),
+            asyncio.create_task(self._pump(reader, upstream_writer, from_client=True)),
             asyncio.create_task(self._pump(upstream_reader, writer)),
         ]
         try:
@@ -123,15 +126,33 @@ class FaultProxy:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        from_client: bool = False,
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(_CHUNK):
                 for piece in self._sliced(data):
+                    if from_client and self._spent():
+                        return
                     await asyncio.sleep(self.faults.delay_s(len(piece)))
                     while self.faults.silent:
                         await asyncio.sleep(0.02)
                     writer.write(piece)
                     await writer.drain()
+
+    def _spent(self) -> bool:
+        """Take one of the pieces that are left; cut every connection if none is."""
+        if self.faults.pieces_left is None:
+            return False
+        if not self.faults.pieces_left:
+            self.cut()
+            return True
+        self.faults.pieces_left -= 1
+        return False
 
     def _sliced(self, data: bytes) -> list[bytes]:
         size = self.faults.slice_bytes or len(data)

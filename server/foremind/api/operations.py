@@ -306,7 +306,8 @@ _USER_OPERATIONS = (
         "memories, records, settings, audit trails, id, name and time zone. Their sessions are "
         "closed with 4403 in every process. Token revocations stay in force under a pseudonym. "
         "Only for the user itself, with a token that is not restricted to some companions, or "
-        "with the scope `admin`. If the request is interrupted, repeat it to erase the remainder.",
+        "with the scope `admin`. The erasure is recorded first: if the request is interrupted, the "
+        "server finishes it. Until it has, the same request waits for it, and returns the receipt.",
         UserErasureReceipt,
         scope="memory:write",
     ),

@@ -16,7 +16,7 @@ from foremind.auth.principal import Principal, Scope
 from foremind.domain.errors import NotAllowed
 from foremind.domain.export_file import Export
 from foremind.domain.policy import overlay_settings
-from foremind.domain.user import ExportedRevocation, User
+from foremind.domain.user import ExportedRevocation
 from foremind.memory.user_erasure import UserEraser
 from foremind.storage.user_store import UserStore
 
@@ -51,7 +51,8 @@ class _UserEndpoints:
         self._services = services.relationships
 
     async def export_user(self, request: Request) -> Response:
-        principal, user = await self._authorize(request, "memory:read")
+        principal, user_id = await self._authorize(request, "memory:read")
+        user = await self._users.find(user_id)
         services = self._services
         now = services.runtime.clock.now()
         relationships = await services.stores.relationships.relationships_of_user(user.external_id)
@@ -86,26 +87,23 @@ class _UserEndpoints:
         return await services.transfer.exports.respond(principal.user_id, build, headers)
 
     async def erase_user(self, request: Request) -> Response:
-        principal, user = await self._authorize(request, "memory:write")
-        receipt = await self._eraser.erase(
-            user.external_id, by_operator=principal.user_id != user.external_id
-        )
+        principal, user_id = await self._authorize(request, "memory:write")
+        receipt = await self._eraser.erase(user_id, by_operator=principal.user_id != user_id)
         return json_response(receipt)
 
-    async def _authorize(self, request: Request, scope: Scope) -> tuple[Principal, User]:
+    async def _authorize(self, request: Request, scope: Scope) -> tuple[Principal, str]:
         """Return the principal, and the user in the path: itself, or anybody for an admin.
 
         Raises:
             NotAuthenticated, NotAllowed: the principal may not access this user.
-            NotFound: there is no user with this id.
         """
         principal = await self._services.authenticator.authenticate(request)
         require_scope(principal, scope)
-        user_id = request.path_params["id"]
+        user_id: str = request.path_params["id"]
         own_data = principal.user_id == user_id and principal.companions is None
         if not principal.admin and not own_data:
             raise NotAllowed("id: expected the token's own user, with all companions", param="id")
-        return principal, await self._users.find(user_id)
+        return principal, user_id
 
 
 def user_routes(services: UserServices) -> list[BaseRoute]:

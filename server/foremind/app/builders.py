@@ -14,6 +14,7 @@ from foremind.memory.erase import Eraser
 from foremind.memory.erasure_scope import SimilarityThresholds
 from foremind.memory.expiry import RetentionEnforcer
 from foremind.memory.importance_rating import ImportanceRater
+from foremind.memory.user_erasure import UserEraser
 from foremind.retrieval.layer_recall import MIN_EPISODE_COSINE, MIN_TOPIC_COSINE
 from foremind.retrieval.similarity_calibration import calibrated_passage_cosine
 from foremind.storage.curation_store import CurationStore
@@ -29,6 +30,11 @@ def build_eraser(components: Core) -> Eraser:
         components.runtime.clock,
         _similarity_thresholds(components),
     )
+
+
+def build_user_eraser(components: Core) -> UserEraser:
+    """Return what erases users with all that they said."""
+    return UserEraser(components.stores.users, build_eraser(components), components.runtime.clock)
 
 
 def build_corrector(components: Core) -> Corrector:

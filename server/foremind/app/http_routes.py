@@ -26,7 +26,7 @@ from foremind.api.spooled_bodies import SpooledResponses
 from foremind.api.transfer_routes import transfer_routes
 from foremind.api.turn_routes import TurnServices, turn_routes
 from foremind.api.user_routes import UserServices, user_routes
-from foremind.app.builders import build_corrector, build_eraser
+from foremind.app.builders import build_corrector, build_eraser, build_user_eraser
 from foremind.app.core import Core
 from foremind.app.mcp_startup import start_mcp_server
 from foremind.background.manual_edits import ManualEditor
@@ -39,7 +39,6 @@ from foremind.gateway.single_turn import SingleTurns
 from foremind.gateway.transcript_turns import TranscriptTurns
 from foremind.memory.erase import Eraser
 from foremind.memory.import_relationship import RelationshipImporter
-from foremind.memory.user_erasure import UserEraser
 from foremind.storage.curation_store import CurationStore
 from foremind.storage.fair_queue import ConnectionQueue
 from foremind.storage.probe import DatabaseProbe
@@ -96,7 +95,7 @@ async def build_asgi(
                     *_chat_routes(components, services, turns, authenticator),
                     *turn_routes(TurnServices(authenticator, turns)),
                     *mcp_routes(McpServices(authenticator, mcp)),
-                    *_resource_routes(components, services, registry, views, eraser),
+                    *_resource_routes(components, services, registry, views),
                 ],
             ),
         ],
@@ -130,11 +129,9 @@ def _resource_routes(
     services: SessionServices,
     registry: SessionRegistry,
     views: RelationshipServices,
-    eraser: Eraser,
 ) -> list[BaseRoute]:
     """Return the routes of users' and operators' resources."""
     users = components.stores.users
-    user_eraser = UserEraser(users, services.stores.relationships, eraser, components.runtime.clock)
     admin = AdminServices(
         authenticator=views.authenticator,
         settings=services.runtime.settings,
@@ -146,7 +143,7 @@ def _resource_routes(
     )
     return [
         *transfer_routes(views),
-        *user_routes(UserServices(views, users, user_eraser)),
+        *user_routes(UserServices(views, users, build_user_eraser(components))),
         *relationship_routes(views),
         *memory_routes(views),
         *record_routes(views),

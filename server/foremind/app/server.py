@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 from starlette.applications import Starlette
 
-from foremind.app.builders import build_background_worker
+from foremind.app.builders import build_background_worker, build_user_eraser
 from foremind.app.core import Core, Say, core
 from foremind.app.http_routes import build_asgi
 from foremind.app.session_startup import start_session_services
@@ -44,6 +44,7 @@ _log = structlog.get_logger("foremind.app")
 
 _EXAMPLES = Path(__file__).parents[1] / "examples"
 _FIRST_EXAMPLE = _EXAMPLES / "wren.toml"
+_FINISH_ERASURES_S = 60.0  # between two looks for interrupted erasures of users
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,10 @@ async def application(
         )
         await _start_receiving(components, services, registry, stack)
         await stack.enter_async_context(worker)
+        erasures = components.runtime.supervisor.every(
+            "user-erasures", _FINISH_ERASURES_S, build_user_eraser(components).finish_interrupted
+        )
+        stack.push_async_callback(erasures.stop)
         probe = await stack.enter_async_context(
             DatabaseProbe(
                 components.database, components.runtime.supervisor, components.runtime.clock

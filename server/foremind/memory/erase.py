@@ -1,7 +1,7 @@
 """Erasure: afterwards no table, index or cache contains what a user took back."""
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,7 +27,7 @@ from foremind.memory.erasure_steps import (
 )
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import EmbeddingService
-from foremind.storage.database import Database
+from foremind.storage.database import Database, DatabaseConnection
 from foremind.storage.erasure_reader import ErasureReader
 from foremind.storage.erasure_store import ErasureTransaction
 from foremind.storage.fair_queue import ConnectionQueue
@@ -237,6 +237,38 @@ class Eraser:
             await transaction.audit(actor, "forget", subject, now)
             await transaction.announce(())
         return _receipt(counts)
+
+    async def erase_relationship(
+        self,
+        relationship_id: int,
+        count: Callable[[DatabaseConnection, Mapping[str, int]], Awaitable[None]],
+    ) -> None:
+        """Erase all of a relationship, and that there was one; if interrupted, erase the rest.
+
+        Args:
+            count: stores what each transaction erased, by kind, within it.
+
+        Raises:
+            NotFound: nothing is left of it.
+            RateLimited, StorageUnavailable, Overloaded: try again later.
+        """
+        async with self._running.turn(relationship_id):
+            turns = [0]
+            while turns:
+                async with ErasureTransaction.begin(self._database, relationship_id) as transaction:
+                    deleted = await transaction.delete_records(await transaction.every_record())
+                    turns = await transaction.first_turns(_MAX_TURNS, _BATCH_SIZE)
+                    memories, deleted_turns = await transaction.delete(turns)
+                    counts = {
+                        "turns": deleted_turns,
+                        "memories": len(memories),
+                        "records": sum(deleted.values()),
+                    }
+                    if turns:
+                        await transaction.announce(turns)
+                    else:
+                        counts |= await transaction.delete_relationship()
+                    await count(transaction.connection, counts)
 
     async def _erase_named(self, request: _ErasureRequest, actor: str) -> None:
         scope, relationship_id = request.scope, request.relationship_id

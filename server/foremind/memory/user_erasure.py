@@ -1,16 +1,12 @@
 """Erases a user everywhere, with all relationships."""
 
-from collections import Counter
-
 import msgspec
 import structlog
 
 from foremind.domain.clock import Clock
-from foremind.domain.errors import NotFound
+from foremind.domain.errors import ForemindError, NotFound
 from foremind.memory.erase import Eraser
-from foremind.memory.erasure_request import ErasureScope
-from foremind.storage.relationship_store import RelationshipStore
-from foremind.storage.user_store import UserStore
+from foremind.storage.user_store import UserErasure, UserStore, count_erased
 
 _log = structlog.get_logger("foremind.memory")
 
@@ -27,48 +23,56 @@ class UserErasureReceipt(msgspec.Struct, frozen=True):
 
 
 class UserEraser:
-    """Erases users: everything they said, what was derived from it, and their existence."""
+    """Erases users: everything they said, what was derived from it, and their existence.
 
-    def __init__(
-        self,
-        users: UserStore,
-        relationships: RelationshipStore,
-        eraser: Eraser,
-        clock: Clock,
-    ) -> None:
+    An erasure is recorded before anything else. What is interrupted after that, by a kill or a full
+    disk, is finished by whoever finds it unfinished.
+    """
+
+    def __init__(self, users: UserStore, eraser: Eraser, clock: Clock) -> None:
         self._users = users
-        self._relationships = relationships
         self._eraser = eraser
         self._clock = clock
 
     async def erase(self, user_id: str, *, by_operator: bool) -> UserErasureReceipt:
-        """Erase a user; every process ends their sessions.
+        """Erase a user, or finish what was interrupted; every process ends their sessions.
 
-        Large amounts are erased in several transactions. If interrupted, a second call erases
-        the rest.
+        Returns:
+            What was erased in all, also before an interruption.
 
         Raises:
             NotFound: there is no user with that id.
-            StorageUnavailable, Overloaded: try again later.
+            RateLimited, StorageUnavailable, Overloaded: nothing was recorded, and nothing erased;
+                or it is recorded, and will be finished.
         """
-        user = await self._users.find(user_id)
-        await self._users.announce(user)  # ends their sessions before anything is erased
-        counts: Counter[str] = Counter()
-        for relationship in await self._relationships.relationships_of_user(user_id):
+        erasure = await self._users.begin_erasure(
+            user_id, self._clock.now(), by_operator=by_operator
+        )
+        return await self._finish(erasure)
+
+    async def finish_interrupted(self) -> None:
+        """Finish the erasures that are recorded and not finished; those that fail are left.
+
+        Raises:
+            StorageUnavailable: try again later.
+        """
+        for erasure in await self._users.unfinished_erasures():
             try:
-                receipt = await self._eraser.erase(
-                    relationship.id,
-                    (user.name, relationship.companion),
-                    ErasureScope(),
-                    actor="user",
-                    read_in_exchange=False,
-                )
-            except NotFound:  # erased by a concurrent request
-                continue
-            counts["turns"] += receipt.turns
-            counts["memories"] += len(receipt.memories)
-            counts["records"] += receipt.records
-            counts.update(await self._users.delete_relationship(relationship.id))
-        await self._users.delete(user, counts, self._clock.now(), by_operator=by_operator)
-        _log.info("user.erased", relationships=counts["relationships"])
-        return msgspec.convert(dict(counts), UserErasureReceipt)
+                await self._finish(erasure)
+            except ForemindError as error:
+                _log.warning("user.not_erased", erasure=erasure.id, reason=error.code)
+
+    async def _finish(self, erasure: UserErasure) -> UserErasureReceipt:
+        receipt = None
+        while receipt is None:
+            for relationship_id in await self._users.relationships_of(erasure):
+                try:
+                    await self._eraser.erase_relationship(
+                        relationship_id,
+                        lambda connection, counts: count_erased(connection, erasure, counts),
+                    )
+                except NotFound:  # somebody else has finished it
+                    continue
+            receipt = await self._users.finish_erasure(erasure)
+        _log.info("user.erased", relationships=receipt.get("relationships", 0))
+        return msgspec.convert(receipt, UserErasureReceipt)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pgvector import HalfVector
 
-from foremind.domain.announcements import MemoriesForgotten
+from foremind.domain.announcements import MemoriesForgotten, RelationshipDeleted
 from foremind.domain.erasure import RecordText, ShownState
 from foremind.domain.memory import Fact, MemoryText
 from foremind.domain.relationship import ChangeSet
@@ -109,6 +109,13 @@ class ErasureTransaction:
         await self.remove_memories(memories, turn_ids)
         await self._connection.execute("delete_turns", self._relationship_id, turn_ids)
         return memories, len(turn_ids)
+
+    async def delete_relationship(self) -> dict[str, int]:
+        """Delete the relationship itself; count it, its sessions and its audit entries."""
+        row = await self._connection.row("delete_relationship", self._relationship_id)
+        assert row is not None  # it is locked
+        self._transaction.announce(RelationshipDeleted(self._relationship_id))
+        return dict(row)
 
     async def first_turns(self, upto: int, limit: int) -> list[int]:
         """Return the oldest turns up to one, with or without a text, at most `limit`."""

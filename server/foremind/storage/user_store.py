@@ -2,21 +2,28 @@
 
 import hashlib
 import hmac
-from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
-from foremind.domain.announcements import RelationshipDeleted, UserErased
+from foremind.domain.announcements import UserErased
 from foremind.domain.errors import NotFound, StorageUnavailable
 from foremind.domain.user import ExportedRevocation, User
 from foremind.storage.database import Database, DatabaseConnection
-from foremind.storage.relationship_transaction import RelationshipTransaction
+
+
+class UserErasure(NamedTuple):
+    """An erasure that is recorded, and whose it is: the user's id in the database."""
+
+    id: int
+    user_id: int
 
 
 class UserStore:
-    """Reads users, and deletes them once their relationships are erased."""
+    """Reads users, records their erasure, and deletes them once their relationships are erased."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -42,46 +49,72 @@ class UserStore:
         rows = await self._database.rows("revocations_of_user", external_id)
         return [ExportedRevocation(**dict(row)) for row in rows]
 
-    async def announce(self, user: User) -> None:
-        """Make every process end the user's sessions."""
-        await self._database.announce(UserErased(user.external_id))
+    async def begin_erasure(
+        self, external_id: str, now: datetime, *, by_operator: bool
+    ) -> UserErasure:
+        """Record that a user is erased; every process ends their sessions.
 
-    async def delete_relationship(self, relationship_id: int) -> Counter[str]:
-        """Delete a relationship; count its sessions and audit entries.
-
-        Raises:
-            StorageUnavailable: nothing was deleted.
-        """
-        try:
-            async with RelationshipTransaction.begin(
-                self._database, relationship_id
-            ) as transaction:
-                row = await transaction.connection.row("delete_relationship", relationship_id)
-                transaction.announce(RelationshipDeleted(relationship_id))
-        except NotFound:
-            return Counter()
-        return Counter({} if row is None else dict(row))
-
-    async def delete(
-        self, user: User, receipt: Counter[str], now: datetime, *, by_operator: bool
-    ) -> None:
-        """Delete the user; revocations and audit entries continue under a pseudonym.
+        From then on the id is that of nobody, and revocations and audit entries continue under a
+        pseudonym. An erasure that was interrupted is returned again, until it is finished.
 
         Raises:
-            StorageUnavailable: nothing was deleted.
+            NotFound: there is no user with that id.
+            StorageUnavailable: nothing was recorded.
         """
         async with self._database.transaction() as connection:
             row = await connection.row("pseudonym_key")
             if row is None:
                 raise StorageUnavailable("The database lacks its pseudonym key.")
-            pseudonym = pseudonym_of(user.external_id, row["key"])
-            await connection.show_audit_of(user.external_id, pseudonym)
-            await connection.execute("rename_actor", user.external_id, pseudonym)
-            await connection.execute("rename_revoked", user.external_id, pseudonym)
-            await connection.execute("delete_user", user.id)
-            encoded = msgspec.json.encode(dict(receipt)).decode()
-            await connection.execute("insert_erased_user", now, by_operator, encoded)
-            connection.announce(UserErased(user.external_id))
+            pseudonym = pseudonym_of(external_id, row["key"])
+            taken = await connection.row("take_identity", external_id, pseudonym)
+            if taken is None:
+                row = await connection.row("unfinished_erasure", pseudonym)
+            else:
+                row = await connection.row("insert_erased_user", taken["id"], now, by_operator)
+                await connection.show_audit_of(external_id, pseudonym)
+                await connection.execute("rename_actor", external_id, pseudonym)
+                await connection.execute("rename_revoked", external_id, pseudonym)
+                connection.announce(UserErased(external_id))
+        if row is None:
+            raise NotFound("id: expected the id of a known user", param="id")
+        return UserErasure(**dict(row))
+
+    async def unfinished_erasures(self) -> list[UserErasure]:
+        """Return the erasures that are recorded and not finished."""
+        rows = await self._database.rows("unfinished_erasures")
+        return [UserErasure(**dict(row)) for row in rows]
+
+    async def relationships_of(self, erasure: UserErasure) -> list[int]:
+        """Return the relationships that are still to be erased."""
+        rows = await self._database.rows("relationship_ids_of_user", erasure.user_id)
+        return [row["id"] for row in rows]
+
+    async def finish_erasure(self, erasure: UserErasure) -> dict[str, int] | None:
+        """Delete an erased user; return how much was erased in all, by kind.
+
+        None if the user has relationships: someone was still opening a session.
+
+        Raises:
+            StorageUnavailable: nothing was deleted.
+        """
+        async with self._database.transaction() as connection:
+            row = await connection.row("lock_erased_user", erasure.id)
+            assert row is not None  # the rows of erasures stay
+            if row["user_id"] is not None:
+                await connection.row("lock_user", erasure.user_id)
+                if await connection.row("relationship_ids_of_user", erasure.user_id) is not None:
+                    return None
+                await connection.execute("finish_erased_user", erasure.id)
+                await connection.execute("delete_user", erasure.user_id)
+        return msgspec.json.decode(row["receipt"], type=dict[str, int])
+
+
+async def count_erased(
+    connection: DatabaseConnection, erasure: UserErasure, counts: Mapping[str, int]
+) -> None:
+    """Add to the receipt of an erasure, in the transaction that erases it."""
+    encoded = msgspec.json.encode(counts).decode()
+    await connection.execute("count_erased", erasure.id, encoded)
 
 
 async def find_or_create_user(

@@ -1,0 +1,161 @@
+"""Erasing a user is one act: cut off at whichever statement, it is finished by whoever finds it."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+import foremind.memory.erase
+from foremind.app.builders import build_eraser
+from foremind.app.core import Core
+from foremind.domain.companion import CompanionFile
+from foremind.domain.errors import NotFound, StorageUnavailable
+from foremind.memory.user_erasure import UserEraser
+from foremind.storage.database import Database
+from foremind.storage.user_store import UserStore
+from tests.conftest import PATIENCE, CommitsOnly, eventually_async, owner_of
+from tests.faults.proxy import FaultProxy, fault_proxy
+from tests.faults.test_between_server_and_database import address_of, over_tcp
+
+_COMPANIONS = ("mara", "wren")
+_MESSAGES = 1  # with each companion
+_WHOLE = {
+    "relationships": 2,
+    "sessions": 2,
+    "turns": 2 * _MESSAGES,
+    "memories": 2 * _MESSAGES,
+    "records": 2,
+    "audit": 2,
+}
+# What is left of a user in each table, by the id in the database.
+_ROWS = """
+    SELECT (SELECT count(*) FROM users WHERE id = $1)
+        + (SELECT count(*) FROM relationships WHERE user_id = $1)
+        + (SELECT count(*) FROM turns WHERE user_id = $1)
+        + (SELECT count(*) FROM sessions WHERE relationship_id / 4194304 = $1)
+        + (SELECT count(*) FROM memories WHERE relationship_id / 4194304 = $1)
+        + (SELECT count(*) FROM records WHERE relationship_id / 4194304 = $1)
+        + (SELECT count(*) FROM audit WHERE relationship_id / 4194304 = $1)
+"""
+
+
+@asynccontextmanager
+async def erasing(core: Core) -> AsyncIterator[tuple[FaultProxy, UserStore, UserEraser]]:
+    """Erase users through a proxy before the database."""
+    async with fault_proxy(address_of(core.database_url)) as proxy:
+        url = over_tcp(core.database_url, proxy.port)
+        async with Database.connect(
+            url, size=1, timeout_s=PATIENCE, publisher=CommitsOnly()
+        ) as database:
+            eraser: Any = build_eraser(core)
+            eraser._database = database
+            users = UserStore(database)
+            yield proxy, users, UserEraser(users, eraser, core.runtime.clock)
+
+
+async def reconnected(users: UserStore) -> bool:
+    """Return whether the database answers over a connection that is not cut."""
+    with suppress(StorageUnavailable):
+        return await users.get("nobody") is None
+    return False
+
+
+async def seed(core: Core, user: str) -> int:
+    """Have a user say something to two companions; return the user's id in the database."""
+    owner, now = owner_of(core), core.runtime.clock.now()
+    for companion in _COMPANIONS:
+        known = await core.stores.companions.put(CompanionFile(companion, companion, "p"))
+        session = await core.stores.turns.open_session(user, user.title(), known.id, now)
+        relationship = session.relationship_id
+        await owner.execute(
+            "INSERT INTO turns (relationship_id, session_id, user_id, speaker, message_id, status, "
+            "content, created_at) SELECT $1, $2, $1::bigint / 4194304, 'user', $3 || n, "
+            "'completed', 'said', now() FROM generate_series(1, $4::integer) AS n",
+            relationship, session.session_id, f"{user}-{companion}", _MESSAGES,
+        )  # fmt: skip
+        await owner.execute(
+            "INSERT INTO memories (relationship_id, created_at, source_turn_id, significance, "
+            "term_count, memory_type, speaker, embedding, content, version, words) "
+            "SELECT $1, now(), id, 0.5, 1, 'conversation', 'user', '[1]', 'said', 1, '' "
+            "FROM turns WHERE relationship_id = $1",
+            relationship,
+        )
+        await owner.execute(
+            "INSERT INTO records (relationship_id, layer, content, made_by, created_at, updated_at)"
+            " VALUES ($1, 'topics', 'said', 'rules', now(), now())",
+            relationship,
+        )
+        await owner.execute(
+            "INSERT INTO audit (relationship_id, actor, action, subject, happened_at) "
+            "VALUES ($1, $2, 'read', '', now())",
+            relationship, user,
+        )  # fmt: skip
+    return int(await owner.fetchval("SELECT id FROM users WHERE external_id = $1", user))
+
+
+async def left_of(core: Core, user: int) -> int:
+    """Return how many rows a user has."""
+    return int(await owner_of(core).fetchval(_ROWS, user))
+
+
+async def last_receipt(core: Core) -> tuple[object, dict[str, int]]:
+    """Return whose the last recorded erasure is, and how much it has erased."""
+    row = await owner_of(core).fetchrow(
+        "SELECT user_id, receipt FROM erased_users ORDER BY id DESC LIMIT 1"
+    )
+    return row["user_id"], json.loads(row["receipt"])
+
+
+async def test_an_erasure_that_is_cut_off_anywhere_is_finished(
+    built: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the receipt of an undisturbed one; or nothing has happened at all.
+
+    The connection is cut at each of the requests that the database is sent, so that the server
+    could have died there.
+    """
+    monkeypatch.setattr(foremind.memory.erase, "_BATCH_SIZE", 1)
+    async with erasing(built) as (proxy, users, eraser):
+        cut, done = 0, False
+        untouched = interrupted = 0
+        while not done:
+            user = f"user{cut}"
+            number = await seed(built, user)
+            before = await left_of(built, number)
+            proxy.cut()  # every round begins with a connection that has prepared nothing
+            await eventually_async(lambda: reconnected(users))
+            proxy.faults.pieces_left = cut
+            try:
+                receipt = await eraser.erase(user, by_operator=False)
+                done = True
+                assert vars_of(receipt) == _WHOLE
+            except StorageUnavailable:
+                pass
+            proxy.faults.pieces_left = None
+            await eventually_async(lambda: reconnected(users))
+            if await built.stores.users.get(user) is not None:
+                assert await left_of(built, number) == before
+                untouched += 1
+            elif not done:
+                interrupted += 1
+                if cut % 2:  # by the server that is started next, or by the same request
+                    await eraser.finish_interrupted()
+                else:
+                    try:
+                        receipt = await eraser.erase(user, by_operator=False)
+                        assert vars_of(receipt) == _WHOLE
+                    except NotFound:  # only the answer was lost
+                        pass
+            if await built.stores.users.get(user) is None:
+                assert await left_of(built, number) == 0, cut
+                assert await last_receipt(built) == (None, _WHOLE), cut
+            cut += 1
+        assert untouched > 5
+        assert interrupted > 20
+
+
+def vars_of(receipt: Any) -> dict[str, int]:
+    """Return the fields of a receipt."""
+    return {name: getattr(receipt, name) for name in receipt.__struct_fields__}
