@@ -44,7 +44,7 @@ PROFILES: dict[tuple[str, ...], set[str]] = {
         "family: brother Ben"
     },
     ("I live in Rome", "I left Lisbon years ago"): {"home: Rome"},
-    ("I like tea", "I don't like tea anymore"): set(),
+    ("I like tea", "I don't like tea anymore"): {"dislikes: tea"},
     ("I left Bosch", "I work at Bosch"): {"employer: Bosch"},
     ("I have a cat", "I gave my cat away"): set(),
     ("I'm married", "my wife and i split up"): set(),
