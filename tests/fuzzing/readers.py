@@ -25,9 +25,12 @@ from foremind.domain.memory import Candidate, KnownMemory, Recalled, SimilarMemo
 from foremind.domain.policy import policy_for
 from foremind.domain.record import RECORD_LAYERS, Details, Record
 from foremind.domain.settings.settings import load_settings
+from foremind.domain.turn_request import EarlierTurn
+from foremind.gateway import speaker_labels
 from foremind.gateway.protocol import decoding
 from foremind.llm import (
     answer_fitting,
+    answer_gate,
     answer_parsing,
     completion_parser,
     offline,
@@ -273,6 +276,24 @@ def read_texts_of_card(text: str, _: datetime) -> None:
 
 
 #: By module, so that a test can check that none is missing.
+def read_labels(text: str, _now: datetime) -> None:
+    """Take labels off a whole chat in one message, and off a message among others."""
+    turns = [EarlierTurn("user", text), EarlierTurn("companion", text), EarlierTurn("user", text)]
+    for messages in (turns[:1], turns):
+        with contextlib.suppress(InvalidMessage):
+            speaker_labels.without_labels(messages, ["Wren"], ["Ana"])
+
+
+def pass_gate(text: str, _now: datetime) -> None:
+    """Judge a model's answer by what it was given."""
+    gate = answer_gate.AnswerGate("A form.", [text[::2]], ["Ana"])
+    gate.admits(text)
+    gate.admits_value(text)
+    gate.touches(text)
+    gate.paragraph(text, text[:20])
+    gate.lines(text.splitlines(), text)
+
+
 READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     **dict.fromkeys((card_fields, card_file, card_macros), read_texts_of_card),
     time_expressions: read_dates,
@@ -348,6 +369,8 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     key_matcher: read_lore,
     lorebook: read_lore,
     decoding: lambda text, _: decoding.cause_in(text),
+    speaker_labels: read_labels,
+    answer_gate: pass_gate,
 }
 
 
