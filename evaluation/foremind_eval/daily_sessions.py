@@ -35,6 +35,7 @@ from foremind.typeahead.prompt_builder import ConversationSnapshot, build_prompt
 from foremind_eval.dialogues import Dialogue, DialogueTurn
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.repetition import repeating
+from foremind_eval.variants import TWO_PEOPLE
 
 #: The id of the dialogue that joins all others.
 ALL = "all"
@@ -43,6 +44,7 @@ _PINNED = "The code of the gate at pier nine is 4711."
 _PROBE = "Do you remember the code of the gate at pier nine?"
 _SETTINGS = CompanionSettings(
     recall_any_age=True,
+    **TWO_PEOPLE,
     session_hours=12,
     behaviours=(Behaviour("exact", "Give codes exactly.", says=("code",)),),
 )

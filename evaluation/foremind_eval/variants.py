@@ -7,6 +7,9 @@ import msgspec
 
 from foremind.domain.companion import CompanionSettings, SignificanceRules
 
+#: Both speakers of a labelled conversation are people: what either says counts alike.
+TWO_PEOPLE: dict[str, Any] = {"remember_replies": "all", "user_weight": 1.0}
+
 _DECAYS = ("half_life", "hourly", "product")
 _SIGNALS_ONLY = SignificanceRules(
     floors={"identity": 0.0, "goal": 0.0, "constraint": 0.0, "preference": 0.0, "answer": 0.0},
@@ -37,7 +40,9 @@ def configured_variant(*, significance: bool, age_window: bool) -> Variant:
         "as configured",
         "as configured",
         CompanionSettings(
-            significance_threshold=None if significance else 0.0, recall_any_age=not age_window
+            significance_threshold=None if significance else 0.0,
+            recall_any_age=not age_window,
+            **TWO_PEOPLE,
         ),
     )
 
@@ -49,6 +54,7 @@ def ablation(*, age_window: bool) -> list[Variant]:
         "bare",
         CompanionSettings(
             recall_any_age=not age_window,
+            **TWO_PEOPLE,
             significance_threshold=0.0,
             significance_weight=0.0,
             session_weight=0.0,

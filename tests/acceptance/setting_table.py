@@ -97,6 +97,7 @@ def setting_rows(urls: tuple[str, str], tokenizers: tuple[str, str]) -> dict[str
         "user_weight": _row(lambda p: p.recall.user_weight, 0.5, 0.6, 0.7, 0.8),
         "read_in_exchange": _row(lambda p: p.storage.read_in_exchange, False, True, False),
         "consolidate": _row(lambda p: p.storage.consolidate, False, True, False),
+        "remember_replies": _row(lambda p: p.storage.remember_replies, "all", "none", "all"),
         "recall_any_age": _row_without_server(
             lambda p: p.recall.max_age_days is None, True, False, True
         ),

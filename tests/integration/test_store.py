@@ -47,9 +47,10 @@ OPEN = dataclasses.replace(
 
 
 async def open_session(parts: Core, user: str = "ana", **settings: object) -> OpenedSession:
-    """Open a session of `user` with a companion of these settings."""
+    """Open a session of `user` with a companion of these settings, who remembers all replies."""
+    own = CompanionSettings(**{"remember_replies": "all", **settings})  # type: ignore[arg-type]
     companion = await parts.stores.companions.put(
-        CompanionFile("mara", "Mara", "A persona.", settings=CompanionSettings(**settings))  # type: ignore[arg-type]
+        CompanionFile("mara", "Mara", "A persona.", settings=own)
     )
     return await parts.stores.turns.open_session(user, user.title(), companion.id, NOW)
 

@@ -39,6 +39,7 @@ from foremind_eval.locomo import read_locomo
 from foremind_eval.longitudinal import LongitudinalReport, measure_longitudinal
 from foremind_eval.madial import read_madial
 from foremind_eval.recall import RecallReport, count_steps, measure
+from foremind_eval.reply_labels import ReplyReport, measure_replies, read_replies
 from foremind_eval.statement_reading import (
     HALVES,
     Half,
@@ -53,13 +54,14 @@ from foremind_eval.variants import Variant, ablation, configured_variant
 _LAYERS = "layers"
 _LANGUAGES = "languages"
 _STATEMENTS = "statements"
+_REPLIES = "replies"
 _READERS = {"locomo": read_locomo, "madial": read_madial}
 
 
 def evaluate(
     what: str = typer.Argument(
         help="What to measure: locomo or madial (data set in PATH), a file in LoCoMo's format, a "
-        "labelled conversation of your own, layers, languages, or statements."
+        "labelled conversation of your own, layers, languages, statements, or replies."
     ),
     path: Path | None = typer.Argument(
         None,
@@ -103,7 +105,14 @@ def evaluate(
     With languages, facts are told in each language, and asked about.
 
     With statements, the facts that the rules read in messages are compared with their labels.
+
+    With replies, labelled replies of companions are told apart: those that tell anything new.
     """
+    if what == _REPLIES:
+        replies = run(_measure_replies(load_settings()))
+        if not output_json(replies, out, json=json):
+            _print_replies(replies)
+        return
     if what == _LAYERS:
         _evaluate_layers(path, days, out, json=json)
         return
@@ -238,6 +247,17 @@ def _print_languages(reports: list[LanguageReport]) -> None:
             console.print(f"Not found in {report.language}, {because}: {', '.join(ids)}.")
 
 
+def _print_replies(report: ReplyReport) -> None:
+    table = Table("replies kept", "that tell anything new", "others")
+    table.add_row("labelled", f"{report.informative}", f"{report.others}")
+    table.add_row("all", f"{report.all_informative_kept:.1%}", f"{report.all_others_kept:.1%}")
+    table.add_row("informative", f"{report.informative_kept:.1%}", f"{report.others_kept:.1%}")
+    console = Console()
+    console.print(table)
+    for reply in report.wrong:
+        console.print(f"Judged otherwise than labelled: {reply}")
+
+
 def _print_labels(report: LabelReport) -> None:
     console = Console()
     layers = Table("layer", "precision@3", "found", "unexpected", "drafts")
@@ -314,6 +334,14 @@ async def _measure_languages(settings: Settings, sets: list[LanguageSet]) -> lis
     total = count_language_steps(sets)
     async with _scratch_core(settings, "Telling and asking", total) as (built, advance):
         return await measure_languages(built, sets, advance)
+
+
+async def _measure_replies(settings: Settings) -> ReplyReport:
+    replies = read_replies()
+    async with _scratch_core(settings, "Scoring", len(replies)) as (built, advance):
+        report = await measure_replies(built, replies)
+        advance(len(replies))
+        return report
 
 
 async def _measure_recall(

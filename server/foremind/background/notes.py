@@ -259,7 +259,7 @@ def grounded_operations(
     """
     grounded: dict[tuple[str, str], NoteOperation] = {}
     for operation in operations:
-        former = "" if operation.id is None else known.get(operation.id, "")
+        former = "" if operation.op == "ADD" else known.get(operation.id or 0, "")
         if operation.op == "DELETE":
             if gate.touches(former):
                 grounded["DELETE", str(operation.id)] = operation

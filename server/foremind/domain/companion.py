@@ -13,7 +13,13 @@ from msgspec import Meta
 from foremind.domain.errors import InvalidFile, InvalidMessage
 from foremind.domain.field_problems import field_problem
 from foremind.domain.settings.setting_bounds import first_invalid_setting
-from foremind.domain.settings.setting_definitions import Ahead, Decay, KeptName, LayerName
+from foremind.domain.settings.setting_definitions import (
+    Ahead,
+    Decay,
+    KeptName,
+    LayerName,
+    RememberReplies,
+)
 from foremind.domain.settings.setting_syntax import KEY_PREFIX
 from foremind.domain.storable_text import check_storable
 
@@ -229,6 +235,7 @@ class CompanionSettings(
     user_weight: float | None = None
     read_in_exchange: bool | None = None
     consolidate: bool | None = None
+    remember_replies: RememberReplies | None = None
     recall_any_age: bool | None = None
     recall_gate: bool | None = None
     recall_min_score: float | None = None

@@ -27,6 +27,7 @@ from foremind.domain.settings.setting_definitions import (
     Decay,
     ExpiringName,
     LayerName,
+    RememberReplies,
 )
 from foremind.domain.settings.settings import Settings
 
@@ -88,6 +89,7 @@ class StoragePolicy:
     rules: SignificanceRules
     read_in_exchange: bool
     consolidate: bool
+    remember_replies: RememberReplies
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,7 @@ def policy_for(own: CompanionSettings, server: Settings) -> Policy:
             rules=pick("significance"),
             read_in_exchange=pick("read_in_exchange"),
             consolidate=pick("consolidate"),
+            remember_replies=pick("remember_replies"),
         ),
         layers=_layer_policy(pick),
         chat_model=ChatModelPolicy(

@@ -19,6 +19,7 @@ _NOTE_SHARE, _PARAGRAPH_SHARE, _VALUE_SHARE = 1 / 3, 1 / 4, 1 / 2
 _KEPT_SHARE = 1 / 8  # of a former text's terms that its next version has at least
 _MIN_ECHO_WORDS = 3  # in a row that are the form's, not the speakers'
 _MIN_LOOP_WORDS = 12  # of a text that may be said to go round in circles
+_MIN_TITLE_CAPITALS = 3  # and more than half of its words are capitalised
 _BEGINNING_CHARS = 4  # by which forms of a word are recognised that its stem tells apart
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _TOKEN = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*|[.!?…:;\n\"“„»(\[*。！？؟]")
@@ -162,7 +163,8 @@ class AnswerGate:
         """
         tokens = _TOKEN.findall(text)
         capitals = sum(token[0].isupper() for token in tokens)
-        is_plain = language_of(text) == "de" or 2 * capitals > len(tokens)
+        is_title = capitals >= _MIN_TITLE_CAPITALS and 2 * capitals > len(tokens)
+        is_plain = is_title or language_of(text) == "de"
         previous = "."
         for token in tokens:
             inside = previous[0].isalnum() and not is_plain

@@ -18,7 +18,7 @@ from foremind.domain.announcements import (
 )
 from foremind.domain.clock import Clock
 from foremind.domain.errors import Conflict, NotFound
-from foremind.domain.memory import MemoryText, NewMemory
+from foremind.domain.memory import MemoryText, NewMemory, SimilarMemory
 from foremind.domain.policy import Policy, StoragePolicy, policy_for
 from foremind.domain.settings.setting_levels import effective_settings
 from foremind.domain.settings.settings import Settings
@@ -32,6 +32,7 @@ from foremind.memory.contextual_embedding import (
     standalone_text,
 )
 from foremind.memory.exclusive_facts import facts_in
+from foremind.memory.reply_information import is_informative
 from foremind.memory.scoring import (
     SignificanceScore,
     score_as_requested,
@@ -185,7 +186,10 @@ class MemoryIngester:
                     chars,
                     lambda: _memory_text(window, position, vector, names, policy, turn.language),
                 )
-                memory_id = await self._store_memory(transaction, turn, text, verdict, policy)
+                before = [neighbour.content for neighbour in window[:position]]
+                memory_id = await self._store_memory(
+                    transaction, turn, text, verdict, policy, before
+                )
             elif memory_id is not None and rating is not None:
                 await transaction.rescore(memory_id, verdict.score, _json(verdict))
             if memory_id is not None:
@@ -279,16 +283,20 @@ class MemoryIngester:
         text: MemoryText,
         verdict: SignificanceScore,
         policy: StoragePolicy,
+        before: Sequence[str],
     ) -> int | None:
         """Store a turn's memory, or merge it into one that says the same; return its id.
 
-        None if the companion only quoted a memory.
+        None if it is a reply that adds nothing, or that is not to be remembered.
+
+        Args:
+            before: what was said before it.
         """
         now = self._clock.now()
         similar = await transaction.similar() if policy.consolidate else []
         chars = len(turn.content) + sum(len(memory.content) for memory in similar)
-        if turn.speaker == "companion" and await run_or_offload(
-            chars, lambda: only_quotes(turn.content, similar)
+        if turn.speaker == "companion" and not await run_or_offload(
+            chars, lambda: _reply_counts(turn, before, similar, policy)
         ):
             return None
         repetition = self._embedder.manifest.repetition
@@ -363,6 +371,19 @@ def _memory_text(
     if policy.read_in_exchange:
         return contextual_text(window, position, names, partial(count_terms, fallback=language))
     return standalone_text(window[position], vector, language)
+
+
+def _reply_counts(
+    turn: TurnToRemember,
+    before: Sequence[str],
+    similar: Sequence[SimilarMemory],
+    policy: StoragePolicy,
+) -> bool:
+    """Return whether a reply may be remembered."""
+    if policy.remember_replies == "none" or only_quotes(turn.content, similar):
+        return False
+    known = [*before, *(memory.content for memory in similar), turn.user_name, turn.companion_name]
+    return policy.remember_replies == "all" or is_informative(turn.content, known, turn.language)
 
 
 def _only_asks(turn: ExchangeTurn, language: str) -> bool:

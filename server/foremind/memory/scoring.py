@@ -9,6 +9,7 @@ whether about the speaker.
 """
 
 import math
+import re
 from dataclasses import dataclass
 
 from foremind.domain.companion import SignificanceRules
@@ -18,7 +19,7 @@ from foremind.memory.scoring_signals import signals_in
 from foremind.text.languages import utterances
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH
-from foremind.text.tokenization import MAX_CHARS
+from foremind.text.tokenization import MAX_CHARS, terms_of, unspaced_chars, words_of
 
 # At log odds 0 the classifier contributes the default threshold, 0.30, and it never contributes
 # more than twice that: only what can be named in words scores higher.
@@ -28,6 +29,27 @@ _LEARNED_SLOPE = 2.0
 # What a statement scores where there is no classifier for its language: enough to be kept, and more
 # if it is about the speaker.
 _OWN_STATEMENT, _STATEMENT = 0.45, 0.35
+
+# What happened in the speaker's life, in few words: "I got the job!"; not "I got the point".
+_NEWS = re.compile(
+    r"\b(?:i|we)(?:[’']?ve| have)? (?:(?:just|finally|actually|already|really) )*(?:"
+    r"(?:passed|failed|lost|quit|won|bought|sold|adopted|finished|started|broke) "
+    r"(?:my|our|the|an?)|"
+    r"got (?:(?:my|our|the|an?) (?!point|idea|impression|feeling|message|joke|hint|gist)|into|"
+    r"hired|fired|engaged|married|divorced|promoted|accepted)|graduated|"
+    r"(?:was|were) (?:hired|fired|accepted|promoted|diagnosed)|moved (?:to|in|out)|broke up)\b",
+    re.IGNORECASE,
+)
+_NEWS_SCORE = 0.35  # as of a statement
+_MAX_NEWS_CHARS = 40  # the classifier judges longer ones well
+
+_EMPTY_TERMS = frozenset(
+    terms_of(
+        "mhm hmm hm mm um uh huh ok okay oh ah aha ahh see know right yeah yes yep nope sure fine "
+        "haha hehe lol well thanks thank"
+    )
+)
+_MIN_REPEATED = 8  # words of a text that only repeats a few
 
 _REQUESTED = 0.75  # as reminders have in `minimum_scores`
 
@@ -72,7 +94,7 @@ def score_significance(
         default=0.0,
     )
     english = language_of(text, fallback) == ENGLISH
-    if rules.learned is False:
+    if rules.learned is False or _says_nothing(text, fallback):
         pass
     elif learned is None or not english:
         stated = 0.0 if english and asks else _statement_score(text, fallback)
@@ -84,8 +106,21 @@ def score_significance(
         score = max(score, learned_score)
         if round(learned_score, 2) > 0:
             reasons.append(Reason("learned", round(learned_score, 2)))
+        if english and not asks and len(text) <= _MAX_NEWS_CHARS and _NEWS.search(text):
+            score = max(score, _NEWS_SCORE)
+            reasons.append(Reason("statement", _NEWS_SCORE))
     reasons.sort(key=lambda reason: -reason.score)
     return SignificanceScore(round(min(1.0, score), 2), tuple(reasons))
+
+
+def _says_nothing(text: str, fallback: str) -> bool:
+    """Return whether a text has no word that tells anything, or only repeats a few."""
+    words = words_of(text)
+    if len(words) >= _MIN_REPEATED and 4 * len(set(words)) <= len(words):
+        return True
+    terms = set(terms_of(text, fallback)) - _EMPTY_TERMS
+    told = any(len(set(term)) > 1 or term.isdecimal() for term in terms)
+    return not told and not unspaced_chars(text)
 
 
 def _statement_score(text: str, fallback: str) -> float:

@@ -184,9 +184,8 @@ def _scores(
     significance = candidates.significance
     if policy.decay == "product":
         memories = _memories(candidates)
-        weights = [policy.user_weight if memory.speaker == "user" else 1.0 for memory in memories]
         fresh = _recencies(memories, policy, now)
-        scores = cosines * significance * np.array(weights) * fresh / max(1.0, policy.user_weight)
+        scores = cosines * significance * _speaker_weights(memories, policy) * fresh
     else:
         scores = relevance + policy.significance_weight * significance
         total = policy.vector_weight + policy.keyword_weight + policy.significance_weight
@@ -198,7 +197,10 @@ def _scores(
         if times:
             scores = scores + policy.time_weight * _time_fits(candidates, times)
             total += policy.time_weight
-        scores = _add_session_share(scores / max(total, 1e-9), candidates.sessions, policy)
+        scores = scores / max(total, 1e-9)
+        if policy.user_weight != 1:
+            scores = scores * _speaker_weights(_memories(candidates), policy)
+        scores = _add_session_share(scores, candidates.sessions, policy)
     if not query.about_the_past:
         scores = _demote_superseded(candidates, scores)
     return np.asarray(scores, np.float64)
@@ -225,6 +227,13 @@ def _add_session_share(
 
 def _memories(candidates: CandidateSet) -> list[KnownMemory]:
     return [candidates.memory(row) for row in range(len(candidates))]
+
+
+def _speaker_weights(memories: Sequence[KnownMemory], policy: RecallPolicy) -> Numbers:
+    """Return the weight of who said each memory, 0 to 1."""
+    heaviest = max(1.0, policy.user_weight)
+    weights = [policy.user_weight if memory.speaker == "user" else 1.0 for memory in memories]
+    return np.array(weights) / heaviest
 
 
 def _recencies(memories: Sequence[KnownMemory], policy: RecallPolicy, now: datetime) -> Numbers:

@@ -231,3 +231,7 @@ def test_notes_are_not_replaced_or_deleted_by_what_has_nothing_to_do_with_them()
         NoteOperation("ADD", None, "other", "Loves tea"),
         NoteOperation("UPDATE", 2, None, "Lives in Porto"),
     ]
+    # The number of an entry gives no reason to add what it says once more.
+    again = NoteOperation("ADD", 2, "goal", "Lives in Lisbon")
+    cat = AnswerGate(NOTES_FORM, ["I live with my cat Mo"])
+    assert grounded_operations([again], known, cat) == []

@@ -20,6 +20,7 @@ Days = Annotated[float, Field(ge=LEAST_DAYS, le=MOST_DAYS)]
 #: What the language model does before Enter.
 Ahead = Literal["off", "prefill", "reply"]
 Decay = Literal["window", "half_life", "hourly", "product"]
+RememberReplies = Literal["all", "informative", "none"]
 LayerName = Literal[
     "working", "summary", "opening", "episodes", "topics", "profile", "scratchpad", "questions",
     "hot", "library", "vault", "behaviours", "memories", "state",
@@ -208,6 +209,11 @@ class StorageSettings(BaseModel):
     consolidate: bool = Field(
         True, description="merge duplicate memories and mark outdated ones as superseded"
     )
+    remember_replies: RememberReplies = Field(
+        "informative",
+        description="which of the companion's replies may be remembered: all, informative (those "
+        "that tell anything new) or none",
+    )
     retention_days: dict[KeptName, Days] = Field(
         {},
         description="days after which layers, memory types or the transcript expire, by name; "
@@ -246,7 +252,7 @@ class DecaySettings(BaseModel):
         0.85, ge=0, le=1, description="significance from which a memory never fades"
     )
     user_weight: float = Field(
-        1.0, ge=0.01, le=2, description="weight of the user's own words under `product`"
+        1.25, ge=0.01, le=2, description="weight of the user's own words against the companion's"
     )
 
 
