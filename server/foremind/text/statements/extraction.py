@@ -203,7 +203,8 @@ class _StatementReader:
         if its_name is not None and self._noun:
             yield f"my {self._noun}'s name is {clause[its_name.end() :]}", "yes"
         elided = _ELIDED.match(clause)
-        if elided is not None and not part.joint.endswith(("and", "or")):
+        of_speaker = part.before is not None and part.before.frame.startswith("i ")
+        if elided is not None and (not part.joint or (of_speaker and part.joint == ",")):
             yield from (
                 (f"i {verb}{clause}", "yes")
                 for verb in (("am ",) if elided["state"] else ("", "was "))
@@ -223,7 +224,7 @@ def _after(
         yield before.frame + clause[4:], "no"
     if part.joint.endswith("but") and before.polarity == "no":
         yield _in_frame(before.frame, clause), "yes"
-    if _VERB.match(clause):
+    if _VERB.match(clause) and before.frame.startswith("i "):
         yield f"i {clause}", "yes"
     listed = part.joint.endswith(("and", "or", "&")) or (
         part.joint == "," and part.following.strip(" ,").startswith(("and", "or", "&"))

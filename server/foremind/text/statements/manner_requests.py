@@ -16,7 +16,7 @@ def requests_in(clause: str) -> tuple[Statement, ...]:
     match = _REQUEST.fullmatch(clause)
     if match is None or len(match["value"].split()) > _MAX_WORDS or _MOMENTARY.fullmatch(clause):
         return ()
-    value = re.sub(r"^i (?:would )?prefer ", "", match["value"])
+    value = re.sub(r"^i (?:would )?prefer ", "", match["value"], flags=re.IGNORECASE)
     value = re.sub(r"\bdo not\b", "don't", value, flags=re.IGNORECASE)
     statement = Statement("manner", value[:1].lower() + value[1:])
     called = _CALL_ME.search(value)

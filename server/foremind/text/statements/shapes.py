@@ -113,7 +113,7 @@ def trade(value: str) -> str:
     words = bare.lower().split()
     if not words or words[0] in vocabulary.PRAISE or words[0].endswith("ing"):
         return ""
-    if (_ARTICLES | vocabulary.PREPOSITIONS) & set(words):
+    if (_ARTICLES | vocabulary.PREPOSITIONS | {"and"}) & set(words):
         return ""
     ends = {" ".join(words[start:]) for start in range(len(words))} | {words[-1].split("-")[-1]}
     return bare if vocabulary.TRADES & ends or _TRADE_ENDS.search(words[-1]) else ""
@@ -122,7 +122,7 @@ def trade(value: str) -> str:
 def any_job(value: str) -> str:
     """Return what somebody says they work as."""
     bare = phrase(value, 5, "of")
-    return "" if bare.lower() in vocabulary.COMMON else bare
+    return "" if bare.lower() in vocabulary.COMMON or " and " in bare else bare
 
 
 def field(value: str) -> str:
