@@ -11,7 +11,7 @@ from foremind.background.extractive_summary import Utterance, sentences_of
 from foremind.background.prompts import NoteOperation
 from foremind.domain.companion import PROFILE_SLOTS, SignificanceRules
 from foremind.domain.record import NO_DETAILS, Details, Record
-from foremind.memory.exclusive_facts import facts_in
+from foremind.memory.exclusive_facts import values_in
 from foremind.memory.minimum_scores import minimum_scores_in
 from foremind.memory.scoring import score_significance
 from foremind.text.questions import is_pure_question
@@ -98,7 +98,7 @@ def _changing_facts(text: str) -> dict[str, str]:
 
     There may be several sisters, and what is said of one tells more than her name.
     """
-    facts = facts_in(text)
+    facts = values_in(text)
     if any(fact.slot.startswith("name of ") for fact in facts):
         return {}
     return {fact.slot: fact.value for fact in facts}

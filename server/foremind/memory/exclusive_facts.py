@@ -4,7 +4,7 @@ They are the statements that `text/statements` extracts, with stemmed values, so
 wordings compare as equal. Of two memories with different values of a fact, the older is superseded.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from foremind.domain.memory import Fact
 from foremind.text.languages.language_files import ENGLISH
@@ -30,27 +30,43 @@ _MAX_VALUE_TERMS = 4  # a longer value is a story, not a fact
 
 
 def facts_in(text: str, fallback: str = ENGLISH) -> list[Fact]:
-    """Return what the beginning of `text` states about its speaker, or says is no longer so."""
-    facts = (fact for statement in statements_in(text, fallback) for fact in _facts_of(statement))
-    return list(dict.fromkeys(facts))
+    """Return what the beginning of `text` states about its speaker, or says is no longer so.
 
-
-def _facts_of(statement: Statement) -> Iterator[Fact]:
-    """Yield the value that a slot has, and of each value whether it holds: "home porto": "yes".
-
-    So "I left Porto" contradicts "I live in Porto" and nothing else, and "I quit my job" any job.
+    That is the value that a slot has, and of each value whether it holds ("home porto": "yes"). So
+    "I left Porto" contradicts "I live in Porto" and nothing else, and "I quit my job" any job.
     """
+    return _facts(text, fallback, lambda statement: (*_values(statement), *_presence(statement)))
+
+
+def values_in(text: str, fallback: str = ENGLISH) -> list[Fact]:
+    """Return the values alone that the beginning of `text` gives slots."""
+    return _facts(text, fallback, _values)
+
+
+def _facts(text: str, fallback: str, of: Callable[[Statement], Iterable[Fact]]) -> list[Fact]:
+    short = (
+        statement
+        for statement in statements_in(text, fallback)
+        if len(terms_of(statement.value)) <= _MAX_VALUE_TERMS
+    )
+    return list(dict.fromkeys(fact for statement in short for fact in of(statement)))
+
+
+def _values(statement: Statement) -> Iterator[Fact]:
     value = " ".join(terms_of(statement.value))
-    if len(value.split()) > _MAX_VALUE_TERMS:
-        return
     if statement.slot in ("likes", "dislikes"):
         likes = "yes" if statement.slot == "likes" else "no"
         yield Fact(f"likes {value}", likes if statement.holds else f"not {likes}")
-        return
-    if statement.slot in _SINGLE_VALUED and (statement.holds or not value):
+    elif statement.slot in _SINGLE_VALUED and (statement.holds or not value):
         yield Fact(statement.title, value or "none")
-    if value and statement.about and statement.slot in ("family", "pets") and statement.holds:
+    elif value and statement.about and statement.holds:
         yield Fact(f"name of {statement.about}", value)
-    for part in filter(None, (" ".join(terms_of(statement.about)), value)):
-        if statement.slot != "favourites" or part == value:
-            yield Fact(f"{statement.title} {part}", "yes" if statement.holds else "no")
+
+
+def _presence(statement: Statement) -> Iterator[Fact]:
+    if statement.slot in ("likes", "dislikes"):
+        return
+    about = "" if statement.slot == "favourites" else statement.about
+    for part in (about, statement.value):
+        if words := " ".join(terms_of(part)):
+            yield Fact(f"{statement.title} {words}", "yes" if statement.holds else "no")

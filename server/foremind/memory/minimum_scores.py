@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from foremind.domain.companion import FloorName
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH
+from foremind.text.statements.chat_text import in_full
+from foremind.text.tokenization import MAX_CHARS
 
 
 @dataclass(frozen=True, slots=True)
 class MinimumScore:
-    """A kind of statement and its minimum significance, 0 to 1."""
+    """A kind of statement, in full spelling, and its minimum significance, 0 to 1."""
 
     name: FloorName
     score: float
@@ -29,7 +31,7 @@ def _any_of(*alternatives: str) -> re.Pattern[str]:
 _POLITE = (
     r"(?:wait|believe|imagine|say|tell|help|hear|see|know|thank|ask|agree|stress|express|even)\b"
 )
-_I_AM = r"i(?:[’']m| am)"
+_I_AM = "i am"
 _ADVERBS = r"(?:(?:really|absolutely|just|always|do|also|still|especially) ){0,2}"
 
 MINIMUM_SCORES = (
@@ -39,7 +41,7 @@ MINIMUM_SCORES = (
         _any_of(
             r"my (?:real |full |first |last |middle )?name(?:[’']s| is)\b",
             rf"{_I_AM} called\b",
-            r"(?<!n[’']t )(?<!not )(?<!never )call me "
+            r"(?<!not )(?<!never )call me "
             r"(?!back|later|when|if|crazy|tomorrow|tonight)\w",
             r"(?:people|friends|everybody|everyone|they) calls? me\b",
             r"i go by\b",
@@ -51,9 +53,9 @@ MINIMUM_SCORES = (
         _any_of(
             r"(?:my|our) (?:\w+ )?(?:goal|dream|ambition|aim|plan|target)s? (?:is|are|was)\b",
             r"remind me\b",
-            r"(?:don[’']?t|do not) (?:let me )?forget\b",
+            r"do not (?:let me )?forget\b",
             rf"i (?:want|hope|plan|intend|aim) to (?!{_POLITE}|be there|come|join)",
-            r"(?:i[’']m|i am|we[’']re) (?:planning|saving|training|hoping|aiming|applying)\b",
+            r"(?:i|we) (?:am|are) (?:planning|saving|training|hoping|aiming|applying)\b",
         ),
     ),
     MinimumScore(
@@ -65,7 +67,7 @@ MINIMUM_SCORES = (
             rf"{_I_AM} (?:\w+ )?intolerant\b",
             rf"{_I_AM} (?:not allowed|not able|allergic|unable|vegan|vegetarian)\b",
             r"i (?:must|may) not\b",
-            r"i don[’']t (?:eat|drink|drive|smoke|fly)\b",
+            r"i do not (?:eat|drink|drive|smoke|fly)\b",
         ),
     ),
     MinimumScore(
@@ -77,7 +79,7 @@ MINIMUM_SCORES = (
             r"(?:don[’']?t|do not|never|stop) call(?:ing)? me "
             r"(?!back|later|again|now|tonight|tomorrow)\w",
             r"keep (?:your |the |all )?(?:answers?|repl(?:y|ies)|messages?) \w",
-            rf"i {_ADVERBS}(?:like|love|adore|prefer|dislike|hate|enjoy|can[’']t stand) "
+            rf"i {_ADVERBS}(?:like|love|adore|prefer|dislike|hate|enjoy|can not stand) "
             r"(?!(?:it|that|this|those|these|how|you|your|what|them)\b|the way|hearing|seeing|"
             r"to (?:hear|see|know))",
         ),
@@ -89,4 +91,5 @@ def minimum_scores_in(text: str, fallback: str = ENGLISH) -> list[MinimumScore]:
     """Return the minimum scores that apply to `text`; none to other languages than English."""
     if language_of(text, fallback) != ENGLISH:
         return []
-    return [minimum for minimum in MINIMUM_SCORES if minimum.pattern.search(text)]
+    chat = in_full(text[:MAX_CHARS].replace("’", "'"))  # "my names ana", "dont call me sweetie"
+    return [minimum for minimum in MINIMUM_SCORES if minimum.pattern.search(chat)]

@@ -23,6 +23,11 @@ PLAIN = SignificanceRules()
         ("my favourite colour is green", 0.60),
         ("I really like old westerns", 0.60),
         ("I’m saving for a boat", 0.75),
+        ("my names ana", 0.85),
+        ("dont call me sweetie", 0.60),
+        ("Im vegan", 0.65),
+        ("i dont eat meat", 0.65),
+        ("we're saving for a boat", 0.75),
     ],
 )
 def test_statements_about_oneself_have_published_minimum_scores(text: str, minimum: float) -> None:

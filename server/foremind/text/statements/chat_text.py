@@ -73,13 +73,13 @@ def chat_sentences(text: str) -> list[ChatSentence]:
     sentences = []
     for sentence in _SENTENCE_END.split(_REPEATED.sub(r"\1", plain)):
         ended = sentence.rstrip() if sentence.count('"') == 2 else sentence.rstrip("\"') ")
-        words = _in_full(ended.rstrip(".!?… ").strip())
+        words = in_full(ended.rstrip(".!?… ").strip())
         if words or ended:
             sentences.append(ChatSentence(words, "?" in ended[-3:]))
     return sentences
 
 
-def _in_full(text: str) -> str:
+def in_full(text: str) -> str:
     """Return a text with contractions and chat spellings in full, one space between words."""
     text = _WORD.sub(lambda match: SPELLINGS.get(match[0].lower(), match[0]), text)
     for written, meant in _REWRITTEN:
