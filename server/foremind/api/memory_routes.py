@@ -99,7 +99,8 @@ def _erasure_scope(
         InvalidMessage: a parameter is invalid, or there is more than one.
     """
     memory = request.path_params.get("memory")
-    session, about, turn = (request.query_params.get(name) for name in ("session", "about", "turn"))
+    about, turn = (request.query_params.get(name) for name in ("about", "turn"))
+    session = _asked_session(request)
     if sum(value is not None for value in (memory, session, about, turn)) > 1:
         raise InvalidMessage("about: expected only one of session, about and turn", param="about")
     return ErasureScope(
@@ -116,8 +117,14 @@ def _session_id(request: Request) -> UUID | None:
     Raises:
         InvalidMessage: it is not a session id.
     """
-    session = request.query_params.get("session")
+    session = _asked_session(request)
     try:
         return None if session is None else UUID(session)
     except ValueError:
         raise InvalidMessage("session: expected the id of a session", param="session") from None
+
+
+def _asked_session(request: Request) -> str | None:
+    """Return the stored session that is asked for: a client knows it by the id of its window."""
+    session = request.query_params.get("session")
+    return None if session is None else session.partition(".")[0]
