@@ -114,11 +114,16 @@ CREATE TABLE session_states (
 CREATE TABLE turns (
     relationship_id bigint NOT NULL REFERENCES relationships,
     id bigint GENERATED ALWAYS AS IDENTITY,
-    session_id uuid NOT NULL,
+    session_id uuid,
     user_id bigint NOT NULL REFERENCES users,
+    -- Of an event 'companion', as the player did not say it.
     speaker text NOT NULL CHECK (speaker IN ('user', 'companion')),
     message_id text,
     reply_to bigint,
+    -- Of what happened, which a game reported: the game's id, and the type of its memory. It belongs
+    -- to no session, so that nothing that reads a session takes it for something said.
+    event_id text,
+    event_type text CHECK (event_type IN ('observation', 'event')),
     -- Of a reply: its place among those that were made to the same message.
     position integer NOT NULL DEFAULT 0,
     status text NOT NULL CHECK (status IN ('completed', 'cancelled', 'failed')),
@@ -144,8 +149,12 @@ CREATE TABLE turns (
     FOREIGN KEY (relationship_id, reply_to) REFERENCES turns,
     -- A user's turn has the client's message id; a companion's the turn it answers, if any.
     CHECK ((speaker = 'user') = (message_id IS NOT NULL)),
-    CHECK (speaker = 'companion' OR reply_to IS NULL)
+    CHECK (speaker = 'companion' OR reply_to IS NULL),
+    CHECK (num_nulls(event_id, event_type) = CASE WHEN session_id IS NULL THEN 0 ELSE 2 END),
+    CHECK (event_id IS NULL OR (speaker = 'companion' AND reply_to IS NULL))
 );
+-- An event is stored once.
+CREATE UNIQUE INDEX turns_by_event ON turns (relationship_id, event_id) WHERE event_id IS NOT NULL;
 CREATE INDEX turns_by_session ON turns (relationship_id, session_id, id);
 CREATE INDEX turns_unkept ON turns (relationship_id, session_id) WHERE NOT kept;
 -- Idempotency: a message id is stored once. It is the user's, also across companions; a sharded

@@ -220,7 +220,7 @@ SELECT relationship.id, account.name AS user_name, account.time_zone, account.la
     relationship.remade::text AS remade,
     (
         SELECT count(*) FROM turns
-        WHERE relationship_id = $1 AND removed_at IS NULL
+        WHERE relationship_id = $1 AND removed_at IS NULL AND event_id IS NULL
     ) AS messages
 FROM relationships AS relationship
 JOIN companions AS companion ON companion.id = relationship.companion_id
@@ -228,7 +228,7 @@ JOIN users AS account ON account.id = relationship.user_id
 WHERE relationship.id = $1;
 
 -- name: turns_after
--- Lists the turns of a relationship after a cursor, with significance and use in episodes.
+-- Lists what was said in a relationship after a cursor, with significance and use in episodes.
 SELECT turn.id, turn.session_id, turn.speaker, turn.content, turn.created_at, turn.embedding,
     coalesce(memory.significance, 0) AS significance,
     EXISTS (
@@ -242,6 +242,7 @@ FROM turns AS turn
 LEFT JOIN memories AS memory
     ON memory.relationship_id = turn.relationship_id AND memory.source_turn_id = turn.id
 WHERE turn.relationship_id = $1 AND turn.id > $2 AND turn.removed_at IS NULL AND turn.kept
+    AND turn.event_id IS NULL
 ORDER BY turn.id LIMIT $3;
 
 -- name: unkept_turns

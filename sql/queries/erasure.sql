@@ -8,8 +8,10 @@ WHERE relationship.id = $1;
 
 -- name: transcript_texts
 -- Reads a batch of turns that have a text or a memory, with memory and vector.
--- An expired text is replaced by that of its memory.
-SELECT turn.id, turn.session_id, turn.speaker, turn.reply_to, turn.removed_at IS NULL AS alive,
+-- An expired text is replaced by that of its memory. What happened counts as what the user said:
+-- replies are based on it.
+SELECT turn.id, turn.session_id,
+    CASE WHEN turn.event_id IS NULL THEN turn.speaker ELSE 'user' END AS speaker, turn.reply_to, turn.removed_at IS NULL AS alive,
     CASE WHEN turn.removed_at IS NULL THEN turn.content ELSE coalesce(memory.content, '') END
         AS content,
     halfvec_send(turn.embedding) AS vector, memory.id AS memory_id
@@ -146,6 +148,7 @@ SELECT id FROM turns WHERE relationship_id = $1 AND id <= $2 ORDER BY id LIMIT $
 -- Lists the companion's turns with a text after a turn.
 SELECT id FROM turns
 WHERE relationship_id = $1 AND id > $2 AND speaker = 'companion' AND removed_at IS NULL
+    AND event_id IS NULL
 ORDER BY id;
 
 -- name: delete_turns

@@ -126,7 +126,7 @@ ORDER BY session.active_at DESC
 LIMIT $2;
 
 -- name: turns_of_relationship
--- Lists turns after a cursor, of one session or all, with the memory each belongs to.
+-- Lists what was said after a cursor, in one session or all, with the memory each belongs to.
 SELECT turn.id::text, turn.session_id, turn.speaker, turn.content AS text, turn.created_at,
     coalesce(memory.id, source.memory_id)::text AS memory
 FROM turns AS turn
@@ -135,6 +135,7 @@ LEFT JOIN memories AS memory
 LEFT JOIN memory_sources AS source
     ON source.relationship_id = turn.relationship_id AND source.turn_id = turn.id
 WHERE turn.relationship_id = $1 AND turn.id > $2 AND turn.removed_at IS NULL AND turn.content <> ''
+    AND turn.event_id IS NULL
     AND ($4::uuid IS NULL OR turn.session_id = $4)
 ORDER BY turn.id
 LIMIT $3;

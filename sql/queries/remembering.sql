@@ -12,6 +12,7 @@ RETURNING turns.id;
 
 -- name: context_window
 -- Lists the turns around one in its session, four on either side, with vector and memory.
+-- An event has no session, and stands alone.
 -- Erased turns are skipped; an expired text is replaced by that of its memory.
 SELECT turn.id, turn.speaker, turn.embedding, memory.id AS memory_id,
     CASE WHEN turn.removed_at IS NULL THEN turn.content ELSE memory.content END AS content
@@ -33,6 +34,8 @@ FROM (
             SELECT FROM memories WHERE relationship_id = $2 AND source_turn_id = turns.id
         ))
      ORDER BY id LIMIT 4)
+    UNION ALL
+    (SELECT id FROM turns WHERE relationship_id = $2 AND id = $1 AND session_id IS NULL)
 ) AS near
 JOIN turns AS turn ON turn.relationship_id = $2 AND turn.id = near.id
 LEFT JOIN memories AS memory

@@ -8,7 +8,8 @@ WHERE session.relationship_id = $1 ORDER BY opened_at;
 -- name: export_turns
 -- Reads the turns that have a text, or that memories or records are derived from.
 SELECT id::text, session_id::text AS session, speaker, message_id, reply_to::text, status,
-    content AS text, created_at AS said_at, embedding IS NOT NULL AS judged, kept
+    content AS text, created_at AS said_at, embedding IS NOT NULL AS judged, kept,
+    event_id, event_type
 FROM turns WHERE relationship_id = $1 AND (
     removed_at IS NULL
     OR EXISTS (SELECT FROM memories WHERE relationship_id = $1 AND source_turn_id = turns.id)
@@ -81,9 +82,9 @@ RETURNING id;
 -- Stores an imported turn, unless its user has used the message id.
 INSERT INTO turns (
     relationship_id, session_id, user_id, speaker, message_id, reply_to, status, content,
-    created_at, embedding, kept
+    created_at, embedding, kept, event_id, event_type
 )
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 ON CONFLICT DO NOTHING
 RETURNING id;
 

@@ -93,6 +93,18 @@ INSERT INTO curation_steps
     (relationship_id, step, turn_id, lane, place, companion_id, due_at, since)
 VALUES ($1, 'ingest', $2, 'ingest', '', $3, $4, $4);
 
+-- name: insert_event
+-- Stores what happened, which belongs to no session, unless the event's id is stored.
+INSERT INTO turns
+    (relationship_id, user_id, speaker, event_id, event_type, status, content, created_at)
+VALUES ($1, $2, 'companion', $3, $4, 'completed', $5, $6)
+ON CONFLICT DO NOTHING
+RETURNING id;
+
+-- name: turn_of_event
+-- Finds the turn that is stored under an event's id.
+SELECT id FROM turns WHERE relationship_id = $1 AND event_id = $2;
+
 -- name: keep_session_active
 -- Records that something was said in a session.
 UPDATE sessions SET active_at = greatest(active_at, $3), closed_at = NULL
@@ -213,7 +225,9 @@ SELECT latest.id, latest.speaker, latest.message_id, latest.status, latest.conte
     ) AS count
 FROM (
     SELECT id, speaker, message_id, status, content, created_at, reply_to, position
-    FROM turns WHERE relationship_id = $1 AND removed_at IS NULL ORDER BY id DESC LIMIT $2
+    FROM turns
+    WHERE relationship_id = $1 AND removed_at IS NULL AND event_id IS NULL
+    ORDER BY id DESC LIMIT $2
 ) AS latest
 ORDER BY latest.id;
 
@@ -250,8 +264,8 @@ LIMIT $2;
 
 -- name: turn_to_ingest
 -- Reads a turn with what ingesting it needs: names, time zone, language and settings.
-SELECT turn.id, turn.relationship_id, turn.speaker, turn.content, turn.created_at,
-    coalesce(turn.message_id, asked.message_id) AS message_id,
+SELECT turn.id, turn.relationship_id, turn.speaker, turn.event_type, turn.content,
+    turn.created_at, coalesce(turn.message_id, asked.message_id) AS message_id,
     account.name AS user_name, account.time_zone,
     concat_ws('-', coalesce(account.language, 'en'), account.region) AS language,
     companion.name AS companion_name,

@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from foremind.api.admin_routes import CompanionBody, Revocation
 from foremind.api.chat_completion_shapes import ChatCompletionRequest
+from foremind.api.event_routes import EventsBody, StoredEvents
 from foremind.api.mcp_routes import JsonRpcMessage
 from foremind.api.memory_routes import Correction
 from foremind.api.operations import OPERATIONS
@@ -40,6 +41,7 @@ ERROR_FIELDS = {"type", "code", "message", "param", "retryable"}
 REQUEST_BODIES: dict[type, Any] = {
     Export: None,
     Config: {"settings": {"recall_limit": 3}},
+    EventsBody: {"events": [{"id": "planted", "type": "event", "text": "It burned"}]},
     Correction: {"content": "Other words"},
     RecordBody: {"layer": "vault", "content": "Planted", "by": "developer"},
     RecordPatch: {"content": "Planted"},
@@ -584,6 +586,7 @@ async def test_write_responses_reveal_nothing_to_callers_without_read_access(
     allowed_fields = {
         "id",
         "status",
+        *StoredEvents.__struct_fields__,
         *ErasureReceipt.__struct_fields__,
         *UserErasureReceipt.__struct_fields__,
     }

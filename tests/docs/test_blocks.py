@@ -23,6 +23,7 @@ import yaml
 from playwright.async_api import Page, expect
 from tokenizers import Tokenizer
 
+from foremind.api.event_routes import EventBody, EventsBody, EventView, StoredEvents
 from foremind.domain.companion import read_companion
 from foremind.lore.activation import ScannedMessage, activate
 from foremind.lore.lorebook import Lorebook, lorebook_in
@@ -93,6 +94,14 @@ RUN = {
     ("docs/hosting.md", "foremind embed"): "test_embedding_runs_apart_as_shown",
     ("docs/hosting.md", "foremind serve --workers"): "test_workers_share_a_port_as_shown",
     ("docs/hosting.md", "foremind models list"): "test_embedding_models_are_handled_as_shown",
+    (
+        "docs/http.md",
+        '{"events": [{"id": "quest-7", "type"',
+    ): "test_events_are_reported_and_answered_as_shown",
+    (
+        "docs/http.md",
+        '{"events": [{"id": "quest-7", "turn_id"',
+    ): "test_events_are_reported_and_answered_as_shown",
     ("docs/http.md", '{"memories"'): "test_the_receipt_is_what_erasing_answers",
     ("docs/languages.md", "foremind eval"): "test_languages_are_measured_as_shown",
     ("docs/languages.md", "fillers = "): "test_languages_are_measured_as_shown",
@@ -732,6 +741,17 @@ def test_the_receipt_is_what_erasing_answers() -> None:
     shown = json.loads(block("docs/http.md", '{"memories"').text)
     assert list(shown) == [field.name for field in msgspec.structs.fields(ErasureReceipt)]
     msgspec.convert(shown, ErasureReceipt)
+
+
+def test_events_are_reported_and_answered_as_shown() -> None:
+    """With every field, of the right type."""
+    for first, shape, element in (
+        ('{"events": [{"id": "quest-7", "type"', EventsBody, EventBody),
+        ('{"events": [{"id": "quest-7", "turn_id"', StoredEvents, EventView),
+    ):
+        shown = json.loads(block("docs/http.md", first).text)
+        assert list(shown["events"][0]) == [field.name for field in msgspec.structs.fields(element)]
+        msgspec.convert(shown, shape)
 
 
 async def test_keys_are_made_as_shown(shell: Shell) -> None:

@@ -14,6 +14,7 @@ from foremind.api.chat_completion_shapes import (
     ModelList,
     ModelView,
 )
+from foremind.api.event_routes import EventsBody, StoredEvents
 from foremind.api.mcp_routes import JsonRpcAnswer, JsonRpcMessage
 from foremind.api.memory_routes import Correction
 from foremind.api.record_routes import RecordBody, RecordPatch, RevisionBody
@@ -444,6 +445,19 @@ _RELATIONSHIP_OPERATIONS = (
 )
 
 _MEMORY_OPERATIONS = (
+    Operation(
+        "POST",
+        f"{_RELATIONSHIP}/events",
+        "Report what happened",
+        "Stores what happened around the relationship, which nobody said: each becomes a memory of "
+        "its `type` that prompts narrate, and is not part of the transcript. Answers when all of "
+        "them are stored; the same `id` again changes nothing. If one is invalid, none is stored. "
+        "`turn_id` is what erases it, as `turn` of `DELETE .../memories`. 409 where the companion "
+        "asks for a consent that the user has not given.",
+        StoredEvents,
+        body=EventsBody,
+        scope="memory:write",
+    ),
     Operation(
         "GET",
         f"{_RELATIONSHIP}/memories",

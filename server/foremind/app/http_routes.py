@@ -12,6 +12,7 @@ from foremind.api.card_routes import card_routes
 from foremind.api.chat_completions import ChatCompletionServices, chat_completion_routes
 from foremind.api.dependencies import EditingServices, RelationshipServices, TransferServices
 from foremind.api.document_routes import document_routes
+from foremind.api.event_routes import event_routes
 from foremind.api.mcp_routes import McpServices, mcp_routes
 from foremind.api.memory_routes import memory_routes
 from foremind.api.openapi import openapi
@@ -39,6 +40,7 @@ from foremind.gateway.single_turn import SingleTurns
 from foremind.gateway.transcript_turns import TranscriptTurns
 from foremind.memory.erase import Eraser
 from foremind.memory.import_relationship import RelationshipImporter
+from foremind.memory.remember import Rememberer
 from foremind.storage.curation_store import CurationStore
 from foremind.storage.fair_queue import ConnectionQueue
 from foremind.storage.probe import DatabaseProbe
@@ -83,9 +85,8 @@ async def build_asgi(
     )
     eraser = build_eraser(components)
     views = _relationship_services(components, services, authenticator, eraser)
-    mcp = await start_mcp_server(
-        views, services.authority, components.ingester, turns.charge, stack
-    )
+    rememberer = Rememberer(views.stores.turns, components.ingester, components.runtime.clock)
+    mcp = await start_mcp_server(views, services.authority, rememberer, turns.charge, stack)
     asgi = Starlette(
         routes=[
             WebSocketRoute("/v1/ws", SocketEndpoint(services, registry).serve),
@@ -95,6 +96,7 @@ async def build_asgi(
                     *_chat_routes(components, services, turns, authenticator),
                     *turn_routes(TurnServices(authenticator, turns)),
                     *mcp_routes(McpServices(authenticator, mcp)),
+                    *event_routes(views, rememberer, turns.charge),
                     *_resource_routes(components, services, registry, views),
                 ],
             ),

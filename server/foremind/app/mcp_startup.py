@@ -7,14 +7,13 @@ from foremind.api.mcp_routes import MessageAnswers
 from foremind.api.mcp_tools import ChargeMessage, ToolServices
 from foremind.auth.authority import Authority
 from foremind.domain.errors import SetupError
-from foremind.memory.ingest import MemoryIngester
 from foremind.memory.remember import Rememberer
 
 
 async def start_mcp_server(
     views: RelationshipServices,
     authority: Authority,
-    ingester: MemoryIngester,
+    rememberer: Rememberer,
     charge: ChargeMessage,
     stack: AsyncExitStack,
 ) -> MessageAnswers | None:
@@ -31,6 +30,5 @@ async def start_mcp_server(
         raise SetupError(
             f"FOREMIND_MCP needs the module {error.name}: pip install 'foremind[mcp]'"
         ) from None
-    rememberer = Rememberer(views.stores.turns, ingester, views.runtime.clock)
     server = McpServer(ToolServices(views, authority, rememberer, charge))
     return await stack.enter_async_context(server.running())

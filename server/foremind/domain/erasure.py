@@ -9,10 +9,13 @@ from foremind.domain.turn import Speaker
 
 @dataclass(frozen=True, slots=True)
 class TranscriptText:
-    """A turn; `vector` in `halfvec_send` format, `alive` unless its text was erased."""
+    """A turn; `vector` in `halfvec_send` format, `alive` unless its text was erased.
+
+    What happened, which a game reported, counts as said by the user, and belongs to no session.
+    """
 
     id: int
-    session_id: UUID
+    session_id: UUID | None
     speaker: Speaker
     reply_to: int | None
     alive: bool

@@ -11,7 +11,7 @@ from foremind.domain.companion import CompanionSettings
 from foremind.domain.memory import Reason
 from foremind.domain.record import MadeBy, RecordLayer
 from foremind.domain.session_state import SessionState
-from foremind.domain.turn import Speaker, Status
+from foremind.domain.turn import EventType, Speaker, Status
 
 MemoryType = Literal["conversation", "observation", "event", "relationship"]
 MessageId = Annotated[str, Meta(min_length=1, max_length=256)]  # may be that of a copy
@@ -36,11 +36,12 @@ class ExportedTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A turn of a session; `reply_to` is the turn that it answers.
 
     Turns that were not `judged`, such as replies of the offline model, are not part of any context
-    window.
+    window. What happened, which a game reported, has an `event_id` and an `event_type`, and no
+    session.
     """
 
     id: Id
-    session: str
+    session: str | None
     speaker: Speaker
     message_id: MessageId | None
     reply_to: Id | None
@@ -49,6 +50,8 @@ class ExportedTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     said_at: datetime
     kept: bool = True
     judged: bool = True
+    event_id: MessageId | None = None
+    event_type: EventType | None = None
 
 
 class ExportedMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

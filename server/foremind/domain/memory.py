@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import get_args
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from foremind.domain.policy import RecallPolicy
-from foremind.domain.turn import Speaker
+from foremind.domain.turn import EventType, Speaker
 
 #: The types of memories of what happened, which nobody said.
-NARRATED_TYPES = frozenset({"observation", "event"})
+NARRATED_TYPES: frozenset[str] = frozenset(get_args(EventType))
 
 
 class Reason(msgspec.Struct, frozen=True):

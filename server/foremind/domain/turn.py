@@ -13,6 +13,8 @@ from foremind.domain.versions import VersionsInForce
 
 Speaker = Literal["user", "companion"]
 Status = Literal["completed", "cancelled", "failed"]
+#: What a game reports of what happened: the type of the memory that is made of it.
+EventType = Literal["observation", "event"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,25 @@ class StoredTurn:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportedEvent:
+    """What a game reports: something that happened, which nobody said. `id` is the game's."""
+
+    id: str
+    type: EventType
+    text: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """The stored turn of an event; `duplicate`: its id had been stored before."""
+
+    id: str
+    turn_id: int
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerElsewhere:
     """What has become of a turn that another process was to answer.
 
@@ -124,12 +145,14 @@ class AnswerElsewhere:
 class TurnToRemember:
     """A turn to be ingested; `message_id` is that of the user's turn which it is or answers.
 
-    `language` is the player's, English if it is unknown.
+    `event_type` is set for what happened, which nobody said. `language` is the player's, English if
+    it is unknown.
     """
 
     id: int
     relationship_id: int
     speaker: Speaker
+    event_type: EventType | None
     content: str
     created_at: datetime
     message_id: str | None

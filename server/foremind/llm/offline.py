@@ -3,7 +3,7 @@
 import re
 from collections.abc import AsyncGenerator
 
-from foremind.domain.memory import Recalled
+from foremind.domain.memory import NARRATED_TYPES, Recalled
 from foremind.llm.prompt.layout import Prompt
 from foremind.text.sentences import QUESTION_MARKS
 from foremind.text.time_ago import age_in_words
@@ -47,7 +47,7 @@ def compose(prompt: Prompt) -> str:
         memory
         for memory in prompt.memories
         if memory.relevance >= _RELEVANT
-        and memory.speaker == "user"
+        and (memory.speaker == "user" or memory.memory_type in NARRATED_TYPES)
         and memory.content.strip().casefold() != prompt.message.strip().casefold()
         and not (is_question and memory.content.rstrip().endswith(QUESTION_MARKS))
     ]
@@ -63,4 +63,5 @@ def compose(prompt: Prompt) -> str:
 
 def _recollection(memory: Recalled, prompt: Prompt) -> str:
     age = age_in_words(memory.created_at, prompt.now)
-    return f"{age[0].upper()}{age[1:]} you told me: “{memory.content.strip()}”"
+    how = "this happened" if memory.memory_type in NARRATED_TYPES else "you told me"
+    return f"{age[0].upper()}{age[1:]} {how}: “{memory.content.strip()}”"

@@ -276,7 +276,7 @@ class ErasureSteps:
         """Re-embed the memories whose context window includes turns that changed or were erased."""
         sessions, session_of = await self._transaction.sessions_of_turns(turns)
         affected: set[int] = set()
-        for turn in turns:
+        for turn in session_of.keys() & turns:  # events stand alone
             session = sessions[session_of[turn]]
             affected |= set(_window(session, bisect_left(session, turn)))
         windows = {

@@ -1,7 +1,7 @@
 """Imports an exported relationship, also from a server with another embedding model."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -132,7 +132,7 @@ async def _memory_texts(
             await asyncio.sleep(0)  # a memory takes a millisecond or more where texts are long
             memories[memory_id] = await (
                 _contextual_text(turns, position, names)
-                if read_in_exchange
+                if read_in_exchange and source.session is not None
                 else run_or_offload(len(turn.content), partial(standalone_text, turn, turn.vector))
             )
     return memories
@@ -171,8 +171,11 @@ def check(export: Export) -> None:
 def _check_turns(export: Export) -> None:
     sessions = {session.id for session in export.sessions}
     answered: set[str | None] = set()
+    events: set[str | None] = {None}
     for turn in export.turns:
-        if turn.session not in sessions:
+        _check_event(turn, events)
+        events.add(turn.event_id)
+        if turn.session is not None and turn.session not in sessions:
             raise InvalidMessage("turns.session: expected a session of the file", param="turns")
         if (turn.speaker == "user") != (turn.message_id is not None):
             raise InvalidMessage(
@@ -184,6 +187,30 @@ def _check_turns(export: Export) -> None:
                 param="turns",
             )
         answered.add(turn.reply_to)
+
+
+def _check_event(turn: ExportedTurn, earlier: Collection[str | None]) -> None:
+    """Check that a turn is either of a session or an event, and no event comes twice.
+
+    Args:
+        earlier: the ids of the events before it.
+
+    Raises:
+        InvalidMessage: naming the field.
+    """
+    kinds = {turn.session is None, turn.event_id is not None, turn.event_type is not None}
+    if len(kinds) > 1:
+        raise InvalidMessage(
+            "turns.event_id: expected it and event_type for each turn without a session only",
+            param="turns",
+        )
+    if turn.event_id is not None and (
+        turn.event_id in earlier or turn.speaker == "user" or turn.reply_to is not None
+    ):
+        raise InvalidMessage(
+            "turns.event_id: expected every id once, on companions' turns that answer nothing",
+            param="turns",
+        )
 
 
 def _check_statuses(export: Export) -> None:
@@ -219,8 +246,8 @@ def _text_by_turn(export: Export) -> dict[str, str]:
     }
 
 
-def _by_session(export: Export) -> dict[str, list[ExportedTurn]]:
-    sessions: dict[str, list[ExportedTurn]] = {}
+def _by_session(export: Export) -> dict[str | None, list[ExportedTurn]]:
+    sessions: dict[str | None, list[ExportedTurn]] = {}
     for turn in export.turns:
         sessions.setdefault(turn.session, []).append(turn)
     return sessions

@@ -62,7 +62,7 @@ _INGESTED: tuple[TurnStep, ...] = ("ingest",)
 _INGESTED_AS_RATED: tuple[TurnStep, ...] = ("ingest", "rating")
 
 # What was said is of this type; the other types are for what games report.
-_TYPE = "conversation"
+_TYPE_OF_SAID = "conversation"
 _SUPERSEDED_BY_MODEL = "the language model found that it no longer holds"
 
 _log = structlog.get_logger("foremind.memory")
@@ -120,7 +120,8 @@ class MemoryIngester:
         known, and a question that the turn answers is scored again. The same transaction records
         that the turn waits for ingest no longer, and that the question does until it is scored.
         With a language model's `rating`, 1 to 10, the turn is scored again by it, and the turn's
-        memory supersedes those in `replaced`. What was `requested` is kept in any case.
+        memory supersedes those in `replaced`. What was `requested` is kept in any case, and so is
+        what a game reported.
 
         Raises:
             StorageUnavailable, Overloaded: try again later; nothing was half done.
@@ -168,6 +169,7 @@ class MemoryIngester:
         """Return what became of the turn, and the question that is to be scored again, if any."""
         in_force = self.policy_of(turn)
         policy = in_force.storage
+        happened = turn.event_type is not None
         vector = await self._vector(turn)
         names = await self.name_vectors(turn.user_name, turn.companion_name)
         async with self._store.begin_ingest(turn) as transaction:
@@ -178,13 +180,20 @@ class MemoryIngester:
             verdict = await run_or_offload(
                 chars, lambda: self._judge(window, position, vector, policy, rating, turn.language)
             )
-            if requested:
+            if requested or happened:
                 verdict = score_as_requested(verdict, policy.threshold)
             memory_id = await transaction.memory()
             if memory_id is None and verdict.score >= policy.threshold and turn.content.strip():
                 text = await run_or_offload(
                     chars,
-                    lambda: _memory_text(window, position, vector, names, policy, turn.language),
+                    lambda: _memory_text(
+                        window,
+                        position,
+                        vector,
+                        names,
+                        turn.language,
+                        read_in_exchange=policy.read_in_exchange and not happened,
+                    ),
                 )
                 before = [neighbour.content for neighbour in window[:position]]
                 memory_id = await self._store_memory(
@@ -200,17 +209,21 @@ class MemoryIngester:
             question_id = (
                 None if memory_id is None else question_to_keep(window, position, turn.language)
             )
-            asks_model = policy.rules.model and rating is None and bool(turn.content.strip())
+            asks_model = policy.rules.model and rating is None and not happened
+            asks_model = asks_model and bool(turn.content.strip())
             place = place_of(in_force.chat_model) if asks_model else None
             await self._record_steps(transaction, question_id, place, rated=rating is not None)
-            if policy.read_in_exchange:
+            if policy.read_in_exchange and not happened:
                 await transaction.store_reembedded(
                     await run_or_offload(
                         chars, lambda: reembed_neighbours(window, turn.id, names, turn.language)
                     )
                 )
             announcement = transaction.announce(
-                verdict.score, verdict.reasons, memory_id, None if memory_id is None else _TYPE
+                verdict.score,
+                verdict.reasons,
+                memory_id,
+                None if memory_id is None else _type_of(turn),
             )
         return announcement, question_id
 
@@ -287,15 +300,18 @@ class MemoryIngester:
     ) -> int | None:
         """Store a turn's memory, or merge it into one that says the same; return its id.
 
-        None if it is a reply that adds nothing, or that is not to be remembered.
+        None if it is a reply that adds nothing, or that is not to be remembered. What happened
+        again is another memory, and states nothing about a speaker.
 
         Args:
             before: what was said before it.
         """
         now = self._clock.now()
-        similar = await transaction.similar() if policy.consolidate else []
+        consolidates = policy.consolidate and turn.event_type is None
+        similar = await transaction.similar() if consolidates else []
         chars = len(turn.content) + sum(len(memory.content) for memory in similar)
-        if turn.speaker == "companion" and not await run_or_offload(
+        said_by_companion = turn.speaker == "companion" and turn.event_type is None
+        if said_by_companion and not await run_or_offload(
             chars, lambda: _reply_counts(turn, before, similar, policy)
         ):
             return None
@@ -315,12 +331,12 @@ class MemoryIngester:
             NewMemory(
                 significance=verdict.score,
                 reasons=_json(verdict),
-                memory_type=_TYPE,
+                memory_type=_type_of(turn),
                 text=text,
                 happened=None if span is None else (span.start, span.end),
             )
         )
-        if policy.consolidate:
+        if consolidates:
             for fact in await run_or_offload(
                 len(turn.content), lambda: facts_in(turn.content, turn.language)
             ):
@@ -365,10 +381,11 @@ def _memory_text(
     position: int,
     vector: Vector,
     names: dict[Speaker, Vector],
-    policy: StoragePolicy,
     language: str,
+    *,
+    read_in_exchange: bool,
 ) -> MemoryText:
-    if policy.read_in_exchange:
+    if read_in_exchange:
         return contextual_text(window, position, names, partial(count_terms, fallback=language))
     return standalone_text(window[position], vector, language)
 
@@ -384,6 +401,10 @@ def _reply_counts(
         return False
     known = [*before, *(memory.content for memory in similar), turn.user_name, turn.companion_name]
     return policy.remember_replies == "all" or is_informative(turn.content, known, turn.language)
+
+
+def _type_of(turn: TurnToRemember) -> str:
+    return turn.event_type or _TYPE_OF_SAID
 
 
 def _only_asks(turn: ExchangeTurn, language: str) -> bool:

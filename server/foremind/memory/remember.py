@@ -1,11 +1,14 @@
-"""Remembering what a program says that a user wants to be remembered, without a conversation."""
+"""Remembering what a program reports, without a conversation."""
+
+from collections.abc import Sequence
+from contextlib import suppress
 
 import structlog
 
 from foremind.domain.announcements import MemoryAnnouncement
 from foremind.domain.clock import Clock
-from foremind.domain.errors import Conflict, NotFound
-from foremind.domain.turn import OpenedSession
+from foremind.domain.errors import Conflict, NotFound, Overloaded, StorageUnavailable
+from foremind.domain.turn import OpenedSession, ReportedEvent, StoredEvent
 from foremind.memory.ingest import MemoryIngester
 from foremind.storage.revocation_store import TokenIdentity
 from foremind.storage.turn_store import TurnStore
@@ -14,7 +17,7 @@ _log = structlog.get_logger("foremind.memory")
 
 
 class Rememberer:
-    """Keeps a text as a memory, as if its user had said it in the session that goes on."""
+    """Keeps a text as a memory: as if its user had said it just now, or as what happened."""
 
     def __init__(self, turns: TurnStore, ingester: MemoryIngester, clock: Clock) -> None:
         self._turns = turns
@@ -62,6 +65,41 @@ class Rememberer:
         if stored is None or stored.memory_id is None:
             raise NotFound("id: this text was erased", param="id")
         _log.info("memory.requested", memory_id=stored.memory_id)
+        return stored
+
+    async def report(
+        self,
+        relationship_id: int,
+        user_id: int,
+        events: Sequence[ReportedEvent],
+        *,
+        needs_consent: bool,
+    ) -> list[StoredEvent]:
+        """Store what happened, which nobody said, and make memories of it; all or nothing.
+
+        An event whose id is stored changes nothing. What cannot be ingested at once is ingested
+        in the background.
+
+        Args:
+            user_id: the user's key in the database.
+            needs_consent: whether it is kept only with the user's consent.
+
+        Raises:
+            Conflict: the user has not agreed to be remembered.
+            NotFound: the user was erased.
+            StorageFull: the user has stored as much as one may.
+            StorageUnavailable: nothing was stored; try again later, with the same ids.
+        """
+        stored = await self._turns.insert_events(
+            relationship_id, user_id, events, self._clock.now(), needs_consent=needs_consent
+        )
+        if stored is None:
+            raise _no_consent()
+        with suppress(StorageUnavailable, Overloaded):
+            for event in stored:
+                if not event.duplicate:
+                    await self._ingester.ingest(relationship_id, event.turn_id)
+        _log.info("events.reported", events=len(stored))
         return stored
 
 

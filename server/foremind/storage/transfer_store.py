@@ -269,7 +269,7 @@ class _ExportWriter:
         return await self._connection.row(
             "import_turn",
             self._id,
-            self._sessions[turn.session],
+            None if turn.session is None else self._sessions[turn.session],
             self._user_id,
             turn.speaker,
             message_id,
@@ -279,6 +279,8 @@ class _ExportWriter:
             turn.said_at,
             HalfVector(made.turns[turn.id]) if turn.id in made.turns else None,
             turn.kept,
+            turn.event_id,
+            turn.event_type,
         )
 
     async def _insert_memory(self, memory: ExportedMemory, made: CreatedRelationship) -> None:

@@ -1,6 +1,6 @@
 """Stores sessions and turns, each turn exactly once and together with its wait for ingest."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,18 +12,22 @@ from foremind.domain.announcements import ReplyStored, SessionTaken
 from foremind.domain.errors import Conflict, NotAuthenticated, NotFound, StorageUnavailable
 from foremind.domain.exchange import MAX_REPLIES
 from foremind.domain.relationship import relationship_id_of
+from foremind.domain.step import RULES_PLACE
 from foremind.domain.turn import (
     AnswerElsewhere,
     InForce,
     OpenedSession,
+    ReportedEvent,
     SessionTurn,
     Status,
+    StoredEvent,
     StoredTurn,
     Turn,
 )
 from foremind.storage.companion_store import relationship_settings, without_settings
 from foremind.storage.database import Database, DatabaseConnection
 from foremind.storage.presence import Presence
+from foremind.storage.relationship_transaction import RelationshipTransaction
 from foremind.storage.revocation_store import TokenIdentity
 from foremind.storage.user_quota import UserQuota
 from foremind.storage.user_store import find_or_create_user
@@ -279,6 +283,59 @@ class TurnStore:
                     ReplyStored(relationship_id, session_id, reply_to, turn_id, origin)
                 )
             return turn_id
+
+    async def insert_events(
+        self,
+        relationship_id: int,
+        user_id: int,
+        events: Sequence[ReportedEvent],
+        now: datetime,
+        *,
+        needs_consent: bool,
+    ) -> list[StoredEvent] | None:
+        """Store what happened, and that it waits to be ingested, in one transaction.
+
+        Args:
+            user_id: the user's key in the database.
+            needs_consent: whether it is stored only with the user's consent.
+
+        Returns:
+            The events in their order; None if the user has not agreed to be remembered.
+
+        Raises:
+            NotFound: there is no such relationship.
+            StorageFull: the user has stored as much as one may.
+            StorageUnavailable: nothing was stored; try again later, with the same ids.
+        """
+        if self._quota is not None:
+            size = sum(len(event.text.encode()) for event in events)
+            await self._quota.admit(user_id, size, len(events))
+        stored: list[StoredEvent] = []
+        async with RelationshipTransaction.begin(self._database, relationship_id) as transaction:
+            connection = transaction.connection
+            in_force = await connection.row("relationship_versions", [relationship_id])
+            assert in_force is not None  # it is locked
+            if needs_consent and not in_force["consented"]:
+                return None
+            for event in events:
+                row = await connection.row(
+                    "insert_event",
+                    relationship_id,
+                    user_id,
+                    event.id,
+                    event.type,
+                    event.text,
+                    event.at,
+                )
+                duplicate = row is None
+                row = row or await connection.row("turn_of_event", relationship_id, event.id)
+                assert row is not None  # no turn is deleted without the relationship's lock
+                stored.append(StoredEvent(event.id, row["id"], duplicate))
+            new = [event.turn_id for event in stored if not event.duplicate]
+            await connection.execute(
+                "enqueue_turns", relationship_id, "ingest", new, RULES_PLACE, now
+            )
+        return stored
 
     async def release(self, session: OpenedSession, message_id: str) -> None:
         """Release the claim on a user's message that this process did not answer."""
