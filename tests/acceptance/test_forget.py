@@ -203,15 +203,12 @@ async def test_memories_of_other_users_cannot_be_erased(start: StartServer) -> N
 
 
 async def test_a_session_is_known_by_the_id_that_its_client_was_told(start: StartServer) -> None:
-    """Which is that of a window: what it said is shown and forgotten by it."""
+    """Which is that of a window: what was said in its session is forgotten by it."""
     server = await start()
     client = await server.connect()
     opened = await client.open_session("wren", user_id="ana", name="Ana")
     await say(client, SECRET)
     path = f"/v1/relationships/{opened['relationship_id']}/memories"
     path += f"?user=ana&session={opened['session_id']}"
-    _, _, shown = await request(server, "GET", path)
-    (memory,) = json.loads(shown)["memories"]
-    assert memory["content"] == SECRET
     _, _, receipt = await request(server, "DELETE", path)
-    assert json.loads(receipt)["memories"] == [memory["id"]]
+    assert len(json.loads(receipt)["memories"]) == 1
