@@ -24,7 +24,7 @@ _ANYMORE, _MOMENT, _TODAY, _DATED, _EVENT, _TAINTED, _NAMED_NOUN, _EATEN, _PERSO
     for name in ("anymore", "moment", "today", "dated", "event", "tainted", "named_noun", "eaten",
                  "person")
 )  # fmt: skip
-_OWNED = pattern("owned")
+_OWNED, _LAUGHS, _WORKPLACE = pattern("owned"), pattern("laughs"), pattern("workplace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,9 @@ def _called(match: Match, polarity: Polarity) -> Statements:
 
 def _called_simply(match: Match, polarity: Polarity) -> Statements:
     """Read "my wife is Anna", not "my wife is Irish"."""
-    return () if not shapes.name_alone(match["value"].split()[0]) else _called(match, polarity)
+    breed = re.search(r"[A-Z]\S* [A-Z]", match["value"])
+    plain = not breed and shapes.name_alone(match["value"].split()[0])
+    return _called(match, polarity) if plain else ()
 
 
 def _possessed(match: Match, _: Polarity) -> Statements:
@@ -178,7 +180,11 @@ def _job(shape: Shape) -> Maker:
         job, where, origin = shape(match["value"]), match["where"], match["from"]
         if not job or (where and not shapes.phrase(where, 6, "my our her")):
             return
-        if origin and not shapes.place(origin):
+        if (origin and not shapes.place(origin)) or re.search(r"\d", job):
+            return
+        if where and vocabulary.FICTION & set(where.lower().split()):
+            return
+        if where and not _WORKPLACE.match(f"{match['at'].lower()} {where}"):
             return
         yield Statement("job", job, holds=holds)
         works = not job.lower().endswith(("student", "pupil"))
@@ -252,6 +258,8 @@ def _age_from(match: Match, _: Polarity) -> Statements:
 
 def _likes(match: Match, polarity: Polarity) -> Statements:
     value = shapes.taste(match["value"])
+    if polarity == "yes" and vocabulary.IRONIC & set(value.lower().split()):
+        return
     if value and not _MOMENT.search(match["tail"]):
         slot = "dislikes" if polarity in ("no", "ended") else "likes"
         yield Statement(slot, value, holds=polarity != "past")
@@ -260,11 +268,13 @@ def _likes(match: Match, polarity: Polarity) -> Statements:
 def _favourite(match: Match, polarity: Polarity) -> Statements:
     about, value = match["about"].lower(), shapes.favourite(match["value"])
     active = re.match(r"[a-z]+ing\b", value) and about.split()[-1] not in vocabulary.ACTIVITIES
-    odd = {"part", "thing", "bit", "moment", "way", "one", "person", "scene"} & set(about.split())
+    odd = {"part", "thing", "bit", "moment", "way", "one", "person", "scene"}
+    odd = (odd | vocabulary.KIN | vocabulary.ANIMALS) & set(about.split())
     about = about.replace("color", "colour")
     if re.match(r"(?:my|our)\b", value, re.I):
         return
-    if value and shapes.phrase(about, 3) and not odd and not active:
+    jests = about.split()[-1] in value.lower().split() or _LAUGHS.search(match["tail"])
+    if value and shapes.phrase(about, 3) and not (odd or active or jests):
         yield Statement("favourites", value, about, holds=polarity == "yes")
 
 

@@ -26,10 +26,10 @@ _BREAK, _OPENING, _DENIAL, _CORRECTION, _WEAK_CORRECTION, _NO_CORRECTION, _I_MEA
     for name in ("break", "opening", "denial", "correction", "weak_correction", "no_correction",
                  "i_mean")
 )  # fmt: skip
-_INSTEAD, _FORGET, _IT, _ITS_NAME, _MENTIONED, _PAST, _STOPPED, _USED_TO, _GREETING = (
+_INSTEAD, _FORGET, _IT, _ITS_NAME, _MENTIONED, _PAST, _STOPPED, _USED_TO, _GREETING, _AMENDS = (
     pattern(name)
     for name in ("instead", "forget", "it", "its_name", "mentioned", "past", "stopped", "used_to",
-                 "greeting")
+                 "greeting", "amends")
 )  # fmt: skip
 _NEW_SUBJECT, _RETRACTION, _QUESTION, _ASKED_TO, _TAG, _ELIDED, _VERB, _OF_ONESELF, _TAINTED = (
     pattern(name)
@@ -39,6 +39,7 @@ _NEW_SUBJECT, _RETRACTION, _QUESTION, _ASKED_TO, _TAG, _ELIDED, _VERB, _OF_ONESE
 _IN_PRESENT = {"i was": "i am", "was": "is", "lived": "live", "had": "have", "liked": "like",
                "loved": "love", "worked": "work"}  # fmt: skip
 # Slots whose values may go on where the clause was cut: "a safe | and loving home".
+_NAME = frozenset(("name",))
 _OPEN = frozenset(("likes", "dislikes", "goals", "favourites", "prefers"))
 
 
@@ -79,9 +80,11 @@ class _StatementReader:
         text = sentence.text
         if len(text) > _MAX_SENTENCE_CHARS:
             self._last = None
-        elif _RETRACTION.fullmatch(text):
+            return
+        if (retraction := _RETRACTION.match(text)) is not None:
             self.statements = [statement for statement in self.statements if not statement.holds]
-        else:
+            text = text[retraction.end() :]
+        if text:
             asked = _ASKED_TO.match(text) if sentence.asks else None
             if asked is not None:
                 text = text[asked.end() :]
@@ -89,7 +92,10 @@ class _StatementReader:
                 text = _before_question(text)
             if _OF_ONESELF.search(text) or (self._last and _CORRECTION.match(text)):
                 self._greeted = _GREETING.match(text) is not None
+                before = self.statements[:]
                 self._read_parts(text)
+                if self.statements == before and self._last and _AMENDS.match(text):
+                    self._remove(self._last)
 
     def _read_parts(self, text: str) -> None:
         """Read the longest parts that are understood; one that may take back the rest ends it."""
@@ -102,7 +108,8 @@ class _StatementReader:
             return
         before, start = list(self.statements), 0
         neighbour: ClauseReading | None = None
-        anything = False
+        anything, understood = False, True
+        bare: ClauseReading | None = None
         while start < len(starts):
             joint = text[ends[start - 1] : starts[start]].strip().lower() if start else ""
             for end in range(len(ends) - 1, start - 1, -1):
@@ -111,6 +118,8 @@ class _StatementReader:
                 reading = self._reading(_SentencePart(words, joint, following, neighbour))
                 if reading is not None:
                     self._add(reading)
+                    if reading.frame == "i am " and reading.statements[0].slot == "name":
+                        bare = reading
                     neighbour, start, anything = reading, end + 1, True
                     break
             else:
@@ -123,6 +132,9 @@ class _StatementReader:
                     self._remove(neighbour, _OPEN)
                 self._noun = mentioned["noun"] if (mentioned := _MENTIONED.search(unread)) else ""
                 neighbour, start = None, start + 1
+                understood &= not unread or unread.startswith("not ")
+        if bare and not understood and not self._greeted:  # "I'm Windows, he's Mac"
+            self._remove(bare, _NAME)
 
     def _add(self, reading: ClauseReading) -> None:
         """Add what was read; the name of what was only mentioned before replaces the mention."""
@@ -150,7 +162,8 @@ class _StatementReader:
             return ClauseReading(manner)
         if _FORGET.match(part.text):
             return read_clause(part.text)
-        clause, denied, corrects = _opened(part.text)
+        listed = part.joint.endswith(("and", "or", "&")) and part.text.lower().startswith("no ")
+        clause, denied, corrects = (part.text, False, False) if listed else _opened(part.text)
         if not clause:
             return None
         if denied:
@@ -218,7 +231,8 @@ def _after(
     instead, referring = _INSTEAD.match(clause), _IT.search(clause)
     if instead is not None:  # "it's Rob"
         yield before.frame + clause[instead.end() :], "yes"
-    if referring is not None and before.value:  # "I love them"
+    tasted = any(statement.slot in _OPEN for statement in before.statements)
+    if referring is not None and before.value and tasted:  # "I love them"
         yield clause[: referring.start()] + before.value, "yes"
     if clause.lower().startswith("not ") and not part.joint.endswith("and"):
         yield before.frame + clause[4:], "no"
@@ -266,7 +280,12 @@ def _harmless(unread: str, joint: str, *, leading: bool) -> bool:
     words = unread.lower().split()
     if not words:
         return True
-    if joint.endswith("or") or words in (["not"], ["you"]) or words[-1] in ("like", "goes"):
+    if (
+        joint.endswith("or")
+        or words[0] == "only"
+        or words in (["not"], ["you"])
+        or words[-1] in ("like", "goes")
+    ):
         return False
     if _TAINTED.search(unread) or " Am " in unread:
         return False

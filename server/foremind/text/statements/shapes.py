@@ -66,9 +66,11 @@ def names(value: str) -> str:
 def name_alone(value: str) -> str:
     """Return the name in "I'm Ana": a capitalised word that is no other."""
     first = value.split(maxsplit=1)[0].lower() if value else ""
-    other = (vocabulary.MONTHS | vocabulary.LANGUAGES) - EVERYDAY_NAMES | vocabulary.FICTIONAL
+    other = (
+        vocabulary.MONTHS | vocabulary.DAYS | vocabulary.LANGUAGES
+    ) - EVERYDAY_NAMES | vocabulary.FICTIONAL
     adjective = _ADJECTIVE.match(first) is not None and not first.endswith("ed")
-    if first in other or adjective or (value.isupper() and len(value) < 6):
+    if first in other or first == "the" or adjective or (value.isupper() and len(value) < 6):
         return ""
     is_name = value[:1].isupper() and len(value) > 1 and value.count(" ") < 2 and named(value)
     return value if is_name and not nationality(value) and not trade(value) else ""
@@ -92,7 +94,7 @@ def place(value: str) -> str:
     links = vocabulary.PLACE_LINKS | (vocabulary.PARTS if words[0] in vocabulary.PARTS else set())
     proper = [word for word in bare.split() if word.lower() not in links]
     if proper and all(word[0].isupper() for word in proper):
-        return "" if words_in(bare)[0] in vocabulary.COMMON else bare
+        return "" if words_in(bare)[0] in vocabulary.COMMON | vocabulary.DAYS else bare
     if bare != value or words[0] in _OURS or len(words) > 3:
         is_described = vocabulary.PLACES & set(words) and words[-1] not in links
         return bare if is_described and not vocabulary.FICTION & set(words) else ""
@@ -122,7 +124,8 @@ def trade(value: str) -> str:
 def any_job(value: str) -> str:
     """Return what somebody says they work as."""
     bare = phrase(value, 5, "of")
-    return "" if bare.lower() in vocabulary.COMMON or " and " in bare else bare
+    odd = bare.lower() in vocabulary.COMMON or bare.endswith("player") or " and " in bare
+    return "" if odd else bare
 
 
 def field(value: str) -> str:
@@ -179,9 +182,16 @@ def favourite(value: str) -> str:
     words = words_in(bare)
     if title or not words:
         return bare if title else ""
-    if {"to", *_OURS} & set(words) or words[0] in vocabulary.PREPOSITIONS | vocabulary.EMPTY:
+    if (
+        {"to", *_OURS} & set(words)
+        or words[-1] in vocabulary.EMPTY
+        or words[0] in vocabulary.PREPOSITIONS | vocabulary.EMPTY
+    ):
         return ""
     if len(words) == 1 and (bare in vocabulary.COMMON or re.fullmatch(r"[a-z]{3,}ed", bare)):
+        return ""
+    counts = len(words) > 1 and words[0] in vocabulary.NUMBERS and bare.islower()
+    if counts or words[-1] in vocabulary.IRONIC:
         return ""
     allowed = "that so all no you i me we be" if bare[0].isupper() else ""
     return phrase(bare, 6, f"my {allowed}")
@@ -196,7 +206,9 @@ def taste(value: str) -> str:
     if verb != value:
         fine = words[0] not in vocabulary.NO_INFINITIVES and phrase(verb, 7, "my our have be")
         return verb if fine and words[0] != "be" else ""
-    if not _is_general(words, lower=value.islower()):
+    numbers = vocabulary.NUMBERS | {"first", "second", "third"}
+    counted = any(word in numbers or word[0].isdigit() for word in words)
+    if counted or not _is_general(words, lower=value.islower()):
         return ""
     joined = words.index("and") if "and" in words else 0
     if joined and not vocabulary.PREPOSITIONS & set(words[:joined]):
@@ -211,7 +223,7 @@ def _is_general(words: list[str], *, lower: bool) -> bool:
         return last in vocabulary.THE_ONLY or (words[1] in vocabulary.SENSES and "of" in words)
     if first == "my":
         people = vocabulary.KIN | vocabulary.KIN_MANY | vocabulary.ANIMALS | vocabulary.PERSONS
-        return len(words) > 1 and not people & set(words)
+        return len(words) == 2 and not people & set(words)
     if first in ("a", "an"):
         return len(words) > 2 and words[1] in vocabulary.TASTE_ADJECTIVES
     unfinished = len(words) == 1 and first in vocabulary.NEEDS_AN_OBJECT
@@ -222,7 +234,7 @@ def goal(value: str) -> str:
     """Return what somebody wants to reach."""
     value = value.removeprefix("to ").replace("learn how to ", "learn to ")
     words = words_in(value)
-    odd = not words or words[0] in vocabulary.NO_AIMS or vocabulary.FICTION & set(words)
+    odd = len(words) < 2 or words[0] in vocabulary.NO_AIMS or vocabulary.FICTION & set(words)
     return value if not odd and phrase(value, 9, "my our own more be have better") else ""
 
 
@@ -232,6 +244,7 @@ def preference(value: str) -> str:
     if (
         not words
         or words[0] in ("not", "to")
+        or (len(words) == 1 and words[0] in vocabulary.NEEDS_AN_OBJECT)
         or (vocabulary.NO_PREFERENCES | vocabulary.DAYS) & set(words)
     ):
         return ""
