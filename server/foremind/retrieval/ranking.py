@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from foremind.domain.memory import KnownMemory, Recalled, WordStatistics
+from foremind.domain.memory import NARRATED_TYPES, KnownMemory, Recalled, WordStatistics
 from foremind.domain.policy import RecallPolicy
 from foremind.retrieval.bm25 import idf, length_norms, saturated
 from foremind.retrieval.candidates import CandidateSet, Numbers
@@ -230,9 +230,14 @@ def _memories(candidates: CandidateSet) -> list[KnownMemory]:
 
 
 def _speaker_weights(memories: Sequence[KnownMemory], policy: RecallPolicy) -> Numbers:
-    """Return the weight of who said each memory, 0 to 1."""
+    """Return the weight of who said each memory, 0 to 1; what happened counts as the user's."""
     heaviest = max(1.0, policy.user_weight)
-    weights = [policy.user_weight if memory.speaker == "user" else 1.0 for memory in memories]
+    weights = [
+        policy.user_weight
+        if memory.speaker == "user" or memory.memory_type in NARRATED_TYPES
+        else 1.0
+        for memory in memories
+    ]
     return np.array(weights) / heaviest
 
 
