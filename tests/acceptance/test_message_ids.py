@@ -280,6 +280,9 @@ async def test_one_id_over_two_processes_is_answered_once(
             assert (event["type"], event["turn"]["text"]) == ("turn.stored", "Hello there.")
         else:
             assert (await client.expect("response.done"))["text"] == "Hello there."
+    # While a message is in progress, it is not acknowledged again.
+    sessions = [session for server in servers for session in server.app.registry._all()]
+    await eventually(lambda: not any(session.busy for session in sessions))
     for client in clients:
         await client.send(TEXT, "m1")
         assert (await client.expect("message.accepted", "response.created"))["duplicate"]

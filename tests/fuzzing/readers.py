@@ -45,6 +45,7 @@ from foremind.memory import (
     erasure_scope,
     exclusive_facts,
     minimum_scores,
+    reply_information,
     scoring,
     scoring_signals,
     short_answers,
@@ -370,6 +371,7 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     lorebook: read_lore,
     decoding: lambda text, _: decoding.cause_in(text),
     speaker_labels: read_labels,
+    reply_information: lambda text, _: reply_information.is_informative(text, [text[::2], "Ana"]),
     answer_gate: pass_gate,
 }
 

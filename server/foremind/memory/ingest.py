@@ -311,8 +311,10 @@ class MemoryIngester:
         similar = await transaction.similar() if consolidates else []
         chars = len(turn.content) + sum(len(memory.content) for memory in similar)
         said_by_companion = turn.speaker == "companion" and turn.event_type is None
+        # Without the question, an answer that is kept could not be understood.
+        answered = any(reason.name == "answer" for reason in verdict.reasons)
         if said_by_companion and not await run_or_offload(
-            chars, lambda: _reply_counts(turn, before, similar, policy)
+            chars, lambda: _reply_counts(turn, before, similar, policy, answered=answered)
         ):
             return None
         repetition = self._embedder.manifest.repetition
@@ -395,10 +397,18 @@ def _reply_counts(
     before: Sequence[str],
     similar: Sequence[SimilarMemory],
     policy: StoragePolicy,
+    *,
+    answered: bool,
 ) -> bool:
-    """Return whether a reply may be remembered."""
+    """Return whether a reply may be remembered.
+
+    Args:
+        answered: whether it asks what a memory answers.
+    """
     if policy.remember_replies == "none" or only_quotes(turn.content, similar):
         return False
+    if answered:
+        return True
     known = [*before, *(memory.content for memory in similar), turn.user_name, turn.companion_name]
     return policy.remember_replies == "all" or is_informative(turn.content, known, turn.language)
 
