@@ -135,7 +135,7 @@ async def test_rules_fill_every_layer_from_what_a_model_refuses_to_read(
     async with bench.worker:
         for day in range(3):
             await bench.say(
-                session, *(f"We decided on poison number {day}{letter}" for letter in "abcd")
+                session, *(f"We decided on the poison number {day}{letter}" for letter in "abcd")
             )
             await bench.say(session, "I live in Porto")
             await bench.clock.leap(26 * 3600.0)
