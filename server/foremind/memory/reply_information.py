@@ -15,10 +15,12 @@ from foremind.text.questions import is_pure_question
 from foremind.text.sentences import QUESTION_MARKS, sentences_in
 from foremind.text.tokenization import MAX_CHARS, names_in, terms_of
 
-# New terms that a sentence needs: about its speaker, about something else, or to its listener.
-_OF_SPEAKER, _OF_OTHERS, _TO_LISTENER = 2, 3, 4
+# New terms that a sentence needs: what its speaker promises, about its speaker, about something
+# else, or to its listener.
+_PROMISED, _OF_SPEAKER, _OF_OTHERS, _TO_LISTENER = 1, 2, 3, 4
 _UNSPACED_FACTOR = 3  # more of them where terms are characters and pairs of these
 _OWN = re.compile(r"\b(?:i|i'm|my|mine|me|we|our|us)\b", re.IGNORECASE)
+_PROMISE = re.compile(r"\b(?:i promise|i swear)\b", re.IGNORECASE)
 _LISTENER = re.compile(r"\b(?:you|your|yours|yourself|let's)\b", re.IGNORECASE)
 _GESTURE = re.compile(r"\*(?:\w+ ?){1,3}\*")  # "*smiles warmly*"
 # Stems of words that sympathise, praise, or keep a conversation going.
@@ -87,6 +89,8 @@ def _is_news(sentence: str, known: set[str], language: str) -> bool:
         factor = _UNSPACED_FACTOR if LANGUAGES[code].script in UNSPACED else 1
         own = utterances.is_about_speaker(sentence, code)
         return len(new) >= factor * (_OF_OTHERS if own else _TO_LISTENER)
+    if _PROMISE.search(sentence):
+        return len(new) >= _PROMISED
     if _LISTENER.search(sentence):
         names = {term for name in names_in(sentence) for term in terms_of(name)} & new
         return len(new) >= (_OF_OTHERS if names or _OWN.search(sentence) else _TO_LISTENER)

@@ -68,10 +68,10 @@ class MessageCommit:
         Raises:
             ForemindError: it is not stored, or could not be answered.
         """
-        message, policy = incoming.message, incoming.policy
-        if await self._freshness.ensure():
-            policy = self._policy_of(message)
-        await self._caches.roll_over_if_idle(policy)
+        message = incoming.message
+        await self._freshness.ensure()
+        await self._caches.roll_over_if_idle(incoming.policy)
+        policy = self._policy_of(message)  # of this moment, as what the reply is made of
         self._conversation.touch()
         erasures = self._conversation.erasures  # noted before anything is gathered for the reply
         commit = begin(
