@@ -238,17 +238,15 @@ async def test_a_handshake_with_two_origins_is_refused(
     assert refusal.value.response.status_code == 400
 
 
-@pytest.mark.parametrize("user", [".", ".."])
-async def test_user_ids_that_urls_would_normalize_away_are_refused(
-    start: StartServer, user: str
-) -> None:
-    """Clients remove dot segments from paths: such a user could not be exported or erased."""
+@pytest.mark.parametrize("user", [".", "..", "ana\n", "a\nb"])
+async def test_user_ids_that_no_path_names_are_refused(start: StartServer, user: str) -> None:
+    """Clients remove dot segments, and routes end at line breaks: such a user stays for ever."""
     server = await start()
     client = await server.connect()
     response = await client.open_session("wren", user_id=user, name="Ana")
     assert response["type"] == "error"
     assert (response["error"]["code"], response["error"]["param"]) == ("invalid_message", "user.id")
-    opened = await client.open_session("wren", user_id=f"{user}a", name="Ana")
+    opened = await client.open_session("wren", user_id=user.replace("\n", "") + "a", name="Ana")
     assert opened["type"] == "session.opened"
 
 
@@ -259,16 +257,17 @@ async def test_user_ids_that_urls_would_normalize_away_are_refused(
         ("GET", "/v1/users/Jos%E8/export", "path"),
         ("GET", "/v1/companions/%FF/documents?user=ana", "path"),
         ("GET", "/v1/models/w%E9", "path"),
+        ("DELETE", "/v1/users/ana%0A", "path"),  # else it names ana
         ("GET", "/v1/relationships?user=Jos%E9", "user"),
         ("POST", "/v1/turns?user=Jos%E9", "user"),
         ("POST", "/v1/chat/completions?user=%C3", "user"),
         ("GET", "/v1/relationships?%E9=1", "query"),
     ],
 )
-async def test_what_is_not_utf8_is_refused(
+async def test_what_could_name_another_user_is_refused(
     start: StartServer, method: str, path: str, param: str
 ) -> None:
-    """What its bytes are replaced with would stand for many users."""
+    """Bytes that are not UTF-8 would be replaced, and a line break at the end be left out."""
     server = await start()
     body = {
         "/v1/turns?": {"id": "t", "companion": "wren", "text": "Hi"},

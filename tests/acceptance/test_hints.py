@@ -98,6 +98,7 @@ async def test_a_turn_is_made_whatever_is_hinted(start: StartServer) -> None:
         ({"language": "C"}, ["language"], ("Europe/Lisbon", "pt")),
         ({"time_zone": 5, "language": ""}, ["time_zone", "language"], ("Europe/Lisbon", "pt")),
         ({"time_zone": "gmt+2", "language": "en_US"}, [], ("Etc/GMT-2", "en")),
+        ({"time_zone": "Europe/Paris\0", "language": "\0"}, ["language"], ("Europe/Paris", "en")),
     ]
     for number, (hints, warned, stored) in enumerate(cases, 1):
         answer = await _post(server, id=f"m{number}", text="Hello", **hints)
@@ -120,3 +121,6 @@ async def test_whole_numbers_may_be_written_with_a_point(start: StartServer) -> 
         event = await client.expect("response.chosen", "error")
         assert event["type"] == expected, event
     assert event["error"]["param"] == "index"
+    for limit, status in ((3.0, 200), (3.5, 400)):
+        answer = await _post(server, id=f"m{limit}", text="Hello", settings={"recall_limit": limit})
+        assert answer.status_code == status, answer.text

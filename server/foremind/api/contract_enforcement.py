@@ -46,8 +46,13 @@ def enforce_contract(route: Route) -> Route:
 
 
 def _check_encoding(request: Request) -> None:
-    """Check that the path and the query are UTF-8; Starlette replaces what is not."""
-    decoded(request.scope.get("raw_path") or b"", "path")
+    """Check that the path and the query are UTF-8; Starlette replaces what is not.
+
+    A line break at the end of a path is no part of its last parameter for Starlette: what it names
+    would be taken for something else.
+    """
+    if "\n" in decoded(request.scope.get("raw_path") or b"", "path"):
+        raise InvalidMessage("path: expected text without line breaks", param="path")
     for part in request.scope["query_string"].split(b"&"):
         name, _, value = part.partition(b"=")
         decoded(value, decoded(name, "query"))

@@ -3,12 +3,13 @@
 import asyncio
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 
 from foremind.domain.errors import NOT_JSON, InvalidMessage
-from foremind.domain.field_problems import field_problem
+from foremind.domain.field_problems import decode_leniently, field_problem
 from foremind.domain.storable_text import half_character
 
 Shape = TypeVar("Shape")
@@ -56,7 +57,7 @@ async def decode_json(raw: bytes, shape: type[Shape], check: Check) -> Shape:
 def _decode(raw: bytes, shape: Any, path: str = "", first: int = 0) -> Any:
     """Decode a whole body, or a batch of the list at `path` that begins with element `first`."""
     try:
-        return msgspec.json.decode(raw, type=shape)
+        return decode_leniently(raw, partial(msgspec.json.decode, type=shape))
     except msgspec.ValidationError as error:
         param, expected = field_problem(error, shape, raw)
         if path:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -34,6 +35,7 @@ from foremind.api.turn_streams import EVENT_STREAM, StreamedTurn, begin_turn, en
 from foremind.auth.principal import Principal
 from foremind.domain.errors import ForemindError, InvalidMessage
 from foremind.domain.hints import read_hints
+from foremind.domain.storable_text import check_storable
 from foremind.domain.turn_request import (
     ChoiceRequest,
     ChosenReply,
@@ -198,7 +200,7 @@ class _TurnEndpoints:
             RequestError: it is not allowed, or malformed.
         """
         caller = await self._services.authenticator.authenticate_caller(request)
-        body = await read_json(request, shape)
+        body = await read_json(request, shape, check=_check_besides_hints)
         user = body.user or request.query_params.get("user")
         principal = self._services.authenticator.strict_player(caller, user, body.name)
         request.state.connection.mark_identified()
@@ -219,6 +221,12 @@ class _TurnEndpoints:
             if done.error is not None and not done.text:
                 raise done.error
             return json_response(reply.answer(done))
+
+
+def _check_besides_hints(body: object, path: str) -> None:
+    """Check that a body can be stored; its hints are stored as they are understood."""
+    no_hints = {name: None for name in ("time_zone", "language") if hasattr(body, name)}
+    check_storable(replace(body, **no_hints) if isinstance(body, msgspec.Struct) else body, path)
 
 
 def _encoded(event: StreamEvent) -> bytes:

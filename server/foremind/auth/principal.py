@@ -18,6 +18,8 @@ def user_id_problem(user_id: str) -> str | None:
         return f"expected text of 1 to {MAX_USER_CHARS} characters"
     if user_id in _DOT_SEGMENTS:
         return "expected an id other than '.' and '..', which URL paths cannot contain"
+    if "\n" in user_id:
+        return "expected an id without line breaks, at which routes end"
     return None
 
 

@@ -7,13 +7,18 @@ That is all it tells, so its messages are read here, and nowhere else.
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import inspect
+
+from foremind.domain.errors import NOT_JSON
+
+Raw = TypeVar("Raw", str, bytes)
+Decoded = TypeVar("Decoded")
 
 ANOTHER_VALUE = "expected another value"
 MAX_NAME_CHARS = 64  # of a name or value that an error repeats
@@ -49,6 +54,34 @@ class FieldProblem(NamedTuple):
 
     path: str
     expected: str
+
+
+def decode_leniently(raw: Raw, decode: Callable[[Raw | bytes], Decoded]) -> Decoded:
+    """Decode JSON. Whole numbers may be written as 9.0: some runtimes have no others.
+
+    Raises:
+        msgspec.DecodeError: as `decode` raises it.
+    """
+    try:
+        return decode(raw)
+    except msgspec.ValidationError as error:
+        if "got `float`" not in str(error):
+            raise
+        try:
+            return decode(msgspec.json.encode(json.loads(raw, parse_float=whole_number)))
+        except (OverflowError, *NOT_JSON):
+            raise error from None
+
+
+def whole_number(digits: str) -> int | float:
+    """Return a number, as a whole one if it is one.
+
+    Raises:
+        OverflowError: it is infinite.
+    """
+    number = float(digits)
+    whole = int(number)
+    return whole if whole == number else number
 
 
 def field_problem(

@@ -48,6 +48,7 @@ def test_a_signed_token_names_the_principal() -> None:
         token(sub="x" * 129),
         token(sub="."),
         token(sub=".."),
+        token(sub="ana\n"),
         token(name="a\0b"),
         token(sub="a\0b"),
         token(sub="a\ud800b"),

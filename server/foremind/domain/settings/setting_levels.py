@@ -13,7 +13,7 @@ import msgspec
 
 from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.errors import NOT_JSON, InvalidMessage
-from foremind.domain.field_problems import field_problem, printable, unknown_name
+from foremind.domain.field_problems import field_problem, printable, unknown_name, whole_number
 from foremind.domain.policy import effective_value, overlay_settings, policy_for
 from foremind.domain.settings.setting_bounds import first_invalid_setting
 from foremind.domain.settings.setting_definitions import ALL
@@ -146,13 +146,16 @@ def clamped(
 def decode_values(raw: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
     """Decode the values of a request one by one, so that errors name the field.
 
+    Whole numbers may be written as 9.0.
+
     Raises:
         InvalidMessage: naming the field and what was expected.
     """
     values = {}
     for name, value in raw.items():
         try:
-            values[name] = msgspec.json.decode(value)
+            known = msgspec.json.encode(msgspec.json.decode(value))
+            values[name] = json.loads(known, parse_float=whole_number)
         except msgspec.ValidationError:
             raise _invalid(name, "expected numbers of double precision") from None
         except NOT_JSON as error:

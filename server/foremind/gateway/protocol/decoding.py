@@ -21,7 +21,7 @@ from foremind.domain.errors import (
     Overloaded,
     StorageUnavailable,
 )
-from foremind.domain.field_problems import ANOTHER_VALUE, field_problem
+from foremind.domain.field_problems import ANOTHER_VALUE, decode_leniently, field_problem
 from foremind.domain.storable_text import LONE_SURROGATE, check_storable, half_character
 from foremind.gateway.protocol.client_messages import (
     MAX_FRAME_BYTES,
@@ -58,13 +58,11 @@ _MESSAGE_IDS = {
 def decode(raw: str, max_text_chars: int) -> ClientMessage:
     """Decode one frame.
 
-    Whole numbers may be written as 9.0: some runtimes have no others.
-
     Raises:
         InvalidMessage: names the field and what was expected.
     """
     try:
-        message = _decode(raw)
+        message = decode_leniently(raw, _decoder.decode)
     except msgspec.ValidationError as error:
         raise _invalid_field(error, raw) from None
     except NOT_JSON as error:
@@ -83,30 +81,6 @@ def decode(raw: str, max_text_chars: int) -> ClientMessage:
     stored = replace(message, time_zone=None, language=None, resume=None) if opens else message
     check_storable(stored)
     return message
-
-
-def _decode(raw: str) -> ClientMessage:
-    try:
-        return _decoder.decode(raw)
-    except msgspec.ValidationError as error:
-        if "got `float`" not in str(error):
-            raise
-        try:
-            frame = json.loads(raw, parse_float=_whole)
-            return _decoder.decode(msgspec.json.encode(frame))
-        except (OverflowError, *NOT_JSON):
-            raise error from None
-
-
-def _whole(digits: str) -> int | float:
-    """Return a number, as a whole one if it is one.
-
-    Raises:
-        OverflowError: it is infinite.
-    """
-    number = float(digits)
-    whole = int(number)
-    return whole if whole == number else number
 
 
 def too_large(raw: str) -> bool:
