@@ -61,18 +61,25 @@ def updates_by_rules(
     """Return updates without a language model, from what users say about themselves.
 
     A statement that gives all facts of an entry (home, work, a taste) other values updates that
-    entry. One that says more of the same (what else the sister does) is an entry of its own.
+    entry. One that says more of the same (what else the sister does) is an entry of its own. What
+    has ended, or is taken back, is no entry any more.
     """
-    updates: list[NotesUpdate] = []
+    updates: list[NotesUpdate | None] = []
     notes = {
         entry.content: _KnownNote(_changing_facts(entry.content), entry.id) for entry in entries
     }
     for utterance in utterances:
         for text in sentences_of(utterance.text) if utterance.by_user else ():
+            turns = (utterance.turn_id,)
+            for ended in [note for content, note in notes.items() if _ends(text, content)]:
+                notes = {content: note for content, note in notes.items() if note is not ended}
+                if ended.update is not None:
+                    updates[ended.update] = None
+                if ended.entry_id is not None:
+                    updates.append(NotesUpdate(NoteOperation("DELETE", ended.entry_id), turns))
             kind = entry_kind(text)
             if kind is None:
                 continue
-            turns = (utterance.turn_id,)
             facts = _changing_facts(text)
             known = notes.pop(text, None)
             if known is None:
@@ -80,6 +87,7 @@ def updates_by_rules(
                 notes = {content: note for content, note in notes.items() if note is not known}
             if known is not None and known.update is not None:
                 update = updates[known.update]
+                assert update is not None  # what has ended is no note
                 operation = msgspec.structs.replace(update.operation, kind=kind, entry=text)
                 updates[known.update] = replace(
                     update, operation=operation, turns=(*update.turns, *turns)
@@ -90,7 +98,22 @@ def updates_by_rules(
             operation = NoteOperation("ADD" if entry_id is None else "UPDATE", entry_id, kind, text)
             notes[text] = _KnownNote(facts, entry_id, len(updates))
             updates.append(NotesUpdate(operation, turns))
-    return updates
+    return [update for update in updates if update is not None]
+
+
+def _ends(text: str, content: str) -> bool:
+    """Return whether a text takes back all that a note states."""
+    ended = {
+        (statement.slot, statement.value.casefold())
+        for statement in statements_in(text)
+        if not statement.holds
+    }
+    if not ended:
+        return False
+    stated = [statement for statement in statements_in(content) if statement.holds]
+    return bool(stated) and all(
+        not ended.isdisjoint({(one.slot, one.value.casefold()), (one.slot, "")}) for one in stated
+    )
 
 
 def _changing_facts(text: str) -> dict[str, str]:

@@ -123,6 +123,23 @@ def test_notes_are_ranked_by_need_kind_and_significance(
     assert 0 < note_rank(*first, "Ana") < note_rank(*second, "Ana")
 
 
+@pytest.mark.parametrize(
+    ("noted", "said"),
+    [
+        ("Im vegan", "I'm not vegan anymore"),
+        ("I'm allergic to nuts", "no longer allergic to nuts"),
+        ("I live in Porto", "Forget that I live in Porto"),
+    ],
+)
+def test_what_has_ended_is_no_note_any_more(noted: str, said: str) -> None:
+    """Whether it was noted before or is of the same batch."""
+    ended = Utterance(2, "Ana", True, said, 0.5)
+    other = entry(2, "My dog is called Scout")
+    (update,) = updates_by_rules([ended], [entry(1, noted), other])
+    assert (update.operation.op, update.operation.id, update.turns) == ("DELETE", 1, (2,))
+    assert updates_by_rules([Utterance(1, "Ana", True, noted, 0.5), ended], [other]) == []
+
+
 def test_companion_utterances_become_no_entries() -> None:
     """The notes are about the user."""
     assert updates_by_rules([Utterance(1, "Wren", False, "My goal is to sail.", 0.5)], []) == []
