@@ -124,7 +124,11 @@ def trade(value: str) -> str:
 def any_job(value: str) -> str:
     """Return what somebody says they work as."""
     bare = phrase(value, 5, "of")
-    odd = bare.lower() in vocabulary.COMMON or bare.endswith("player") or " and " in bare
+    odd = (
+        bare.lower() in vocabulary.COMMON
+        or bare.endswith("player")
+        or re.search(" (?:and|as) ", bare)
+    )
     return "" if odd else bare
 
 
@@ -191,7 +195,7 @@ def favourite(value: str) -> str:
     if len(words) == 1 and (bare in vocabulary.COMMON or re.fullmatch(r"[a-z]{3,}ed", bare)):
         return ""
     counts = len(words) > 1 and words[0] in vocabulary.NUMBERS and bare.islower()
-    if counts or words[-1] in vocabulary.IRONIC:
+    if counts or words[-1] in vocabulary.IRONIC or words[-1].endswith("'s"):
         return ""
     allowed = "that so all no you i me we be" if bare[0].isupper() else ""
     return phrase(bare, 6, f"my {allowed}")
@@ -234,7 +238,14 @@ def goal(value: str) -> str:
     """Return what somebody wants to reach."""
     value = value.removeprefix("to ").replace("learn how to ", "learn to ")
     words = words_in(value)
-    odd = len(words) < 2 or words[0] in vocabulary.NO_AIMS or vocabulary.FICTION & set(words)
+    if words[:1] == ["be"] and words[1:2] not in (["a"], ["an"], ["more"], ["better"]):
+        return ""
+    odd = (
+        len(words) < 2
+        or "out" in words
+        or words[0] in vocabulary.NO_AIMS
+        or vocabulary.FICTION & set(words)
+    )
     return value if not odd and phrase(value, 9, "my our own more be have better") else ""
 
 
