@@ -1,7 +1,8 @@
 """Labelled statements of players about themselves, for `foremind eval statements`.
 
 `sentences.jsonl` was written without a look at the rules, `earlier_sentences.jsonl` before the
-first of them. A line is one message:
+first of them. `adversarial_sentences.jsonl` was made up to mislead the rules, which were then
+adjusted on all of it: its two halves say nothing of new sentences. A line is one message:
 
 - `text`, and `at`, when it was said;
 - `facts`: what a profile should contain afterwards. `slot` is the title of the entry: for a
