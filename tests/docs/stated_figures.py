@@ -491,7 +491,17 @@ def _warm(result: Any) -> Iterator[Statement]:
     yield "docs/speculation.md", f"({result['messages']} messages each, by a typist"
 
 
+def _abuse(result: Any) -> Iterator[Statement]:
+    assert result["errors"] == 0
+    yield (
+        "docs/benchmarks.md",
+        f"by {result['growth_percent_an_hour']:.1f}% an hour in the second half of an hour in which "
+        f"it was abused {result['abused']:,} times",
+    )
+
+
 STATEMENTS: dict[str, Callable[[Any], Iterator[Statement]]] = {
+    "abuse.json": _abuse,
     "announcements.json": _announcements,
     "background.json": _background,
     "bench.json": _bench,

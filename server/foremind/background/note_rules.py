@@ -112,7 +112,8 @@ def _ends(text: str, content: str) -> bool:
         return False
     stated = [statement for statement in statements_in(content) if statement.holds]
     return bool(stated) and all(
-        not ended.isdisjoint({(one.slot, one.value.casefold()), (one.slot, "")}) for one in stated
+        not ended.isdisjoint({(fact.slot, fact.value.casefold()), (fact.slot, "")})
+        for fact in stated
     )
 
 
