@@ -495,8 +495,8 @@ def _abuse(result: Any) -> Iterator[Statement]:
     assert result["errors"] == 0
     yield (
         "docs/benchmarks.md",
-        f"by {result['growth_percent_an_hour']:.1f}% an hour in the second half of an hour in which "
-        f"it was abused {result['abused']:,} times",
+        f"by {result['growth_percent_an_hour']:.1f}% an hour in the second half of an hour in "
+        f"which it was abused {result['abused']:,} times",
     )
 
 
