@@ -26,20 +26,15 @@ class ReplyFreshness:
         self._services = services
         self._caches = caches
 
-    async def ensure(self) -> bool:
+    async def ensure(self) -> None:
         """Compare what is cached of the relationship with the database, if that is due.
-
-        Returns:
-            Whether the settings in force may have changed.
 
         Raises:
             StorageUnavailable: the database did not answer.
         """
         relationship_id = self._conversation.opened.relationship_id
-        if not await self._services.freshness.ensure(relationship_id):
-            return False
-        await self._services.live_settings.settled(relationship_id)
-        return True
+        if await self._services.freshness.ensure(relationship_id):
+            await self._services.live_settings.settled(relationship_id)
 
     async def reflects(
         self, in_force: InForce, companion: Companion, context: PreparedContext | None
