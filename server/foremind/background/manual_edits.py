@@ -1,5 +1,6 @@
 """Manual edits: records written by users, developers and games."""
 
+import asyncio
 from dataclasses import replace
 
 import msgspec
@@ -70,7 +71,7 @@ class ManualEditor:
         replaced: list[int] = []
         if record.layer == "profile":
             entries = of_layer(await self._records.all(relationship_id), "profile")
-            replaced = replaced_by_manual(entries, record, slots)
+            replaced = await asyncio.to_thread(replaced_by_manual, entries, record, slots)
         async with self._records.begin_changes(relationship_id, self._clock.now()) as changes:
             if record.layer in SINGLE_RECORD_LAYERS:
                 replaced = list(await changes.records_in_layers([record.layer]))

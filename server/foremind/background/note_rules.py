@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -11,11 +12,12 @@ from foremind.background.extractive_summary import Utterance, sentences_of
 from foremind.background.prompts import NoteOperation
 from foremind.domain.companion import PROFILE_SLOTS, SignificanceRules
 from foremind.domain.record import NO_DETAILS, Details, Record
-from foremind.memory.exclusive_facts import values_in
+from foremind.memory.exclusive_facts import values_of
 from foremind.memory.minimum_scores import minimum_scores_in
 from foremind.memory.scoring import score_significance
 from foremind.text.questions import is_pure_question
 from foremind.text.sentences import QUESTION_MARKS
+from foremind.text.statements.clauses import Statement
 from foremind.text.statements.extraction import statements_in
 from foremind.text.statements.wordings import in_first_person
 from foremind.text.tokenization import terms_of
@@ -50,6 +52,7 @@ class NotesUpdate:
 class _KnownNote:
     """A note that is stored, or, of the given position, one of the updates so far."""
 
+    statements: Sequence[Statement]
     facts: Mapping[str, str]
     entry_id: int | None
     update: int | None = None
@@ -65,80 +68,95 @@ def updates_by_rules(
     has ended, or is taken back, is no entry any more.
     """
     updates: list[NotesUpdate | None] = []
-    notes = {
-        entry.content: _KnownNote(_changing_facts(entry.content), entry.id) for entry in entries
-    }
-    for utterance in utterances:
-        for text in sentences_of(utterance.text) if utterance.by_user else ():
-            turns = (utterance.turn_id,)
-            for ended in [note for content, note in notes.items() if _ends(text, content)]:
-                notes = {content: note for content, note in notes.items() if note is not ended}
+    said = [
+        (text, statements_in(text), (utterance.turn_id,))
+        for utterance in utterances
+        if utterance.by_user
+        for text in sentences_of(utterance.text)
+    ]
+    notes: dict[str, _KnownNote] = {}
+    # Only what is stated now can change what was noted before: entries are not read for chat.
+    changing = any(statements for _, statements, _ in said)
+    for entry in entries:
+        noted = statements_in(entry.content) if changing else []
+        notes[entry.content] = _KnownNote(noted, _changing_facts(noted), entry.id)
+    for text, statements, turns in said:
+        for content, ended in [*notes.items()]:
+            if _ends(statements, ended.statements):
+                del notes[content]
                 if ended.update is not None:
                     updates[ended.update] = None
                 if ended.entry_id is not None:
                     updates.append(NotesUpdate(NoteOperation("DELETE", ended.entry_id), turns))
-            kind = entry_kind(text)
-            if kind is None:
-                continue
-            facts = _changing_facts(text)
-            known = notes.pop(text, None)
-            if known is None:
-                known = next((note for note in notes.values() if _replaces(facts, note)), None)
-                notes = {content: note for content, note in notes.items() if note is not known}
-            if known is not None and known.update is not None:
-                update = updates[known.update]
-                assert update is not None  # what has ended is no note
-                operation = msgspec.structs.replace(update.operation, kind=kind, entry=text)
-                updates[known.update] = replace(
-                    update, operation=operation, turns=(*update.turns, *turns)
-                )
-                notes[text] = replace(known, facts=facts)
-                continue
-            entry_id = None if known is None else known.entry_id
-            operation = NoteOperation("ADD" if entry_id is None else "UPDATE", entry_id, kind, text)
-            notes[text] = _KnownNote(facts, entry_id, len(updates))
-            updates.append(NotesUpdate(operation, turns))
+        kind = _kind_of(text, statements)
+        if kind is None:
+            continue
+        facts = _changing_facts(statements)
+        replaced = text if text in notes else _replaced_by(facts, notes)
+        known = _KnownNote((), {}, None) if replaced is None else notes.pop(replaced)
+        if known.update is not None:
+            update = updates[known.update]
+            assert update is not None  # what has ended is no note
+            operation = msgspec.structs.replace(update.operation, kind=kind, entry=text)
+            updates[known.update] = replace(
+                update, operation=operation, turns=(*update.turns, *turns)
+            )
+            notes[text] = replace(known, statements=statements, facts=facts)
+            continue
+        op: Literal["ADD", "UPDATE"] = "ADD" if known.entry_id is None else "UPDATE"
+        operation = NoteOperation(op, known.entry_id, kind, text)
+        notes[text] = _KnownNote(statements, facts, known.entry_id, len(updates))
+        updates.append(NotesUpdate(operation, turns))
     return [update for update in updates if update is not None]
 
 
-def _ends(text: str, content: str) -> bool:
-    """Return whether a text takes back all that a note states."""
+def _ends(statements: Sequence[Statement], noted: Sequence[Statement]) -> bool:
+    """Return whether statements take back all that a note states."""
     ended = {
         (statement.slot, statement.value.casefold())
-        for statement in statements_in(text)
+        for statement in statements
         if not statement.holds
     }
     if not ended:
         return False
-    stated = [statement for statement in statements_in(content) if statement.holds]
+    stated = [statement for statement in noted if statement.holds]
     return bool(stated) and all(
         not ended.isdisjoint({(fact.slot, fact.value.casefold()), (fact.slot, "")})
         for fact in stated
     )
 
 
-def _changing_facts(text: str) -> dict[str, str]:
-    """Return what a text states that has one value at a time, other than names of others.
+def _changing_facts(statements: Sequence[Statement]) -> dict[str, str]:
+    """Return the facts of statements that have one value at a time, other than names of others.
 
     There may be several sisters, and what is said of one tells more than her name.
     """
-    facts = values_in(text)
+    facts = values_of(statements)
     if any(fact.slot.startswith("name of ") for fact in facts):
         return {}
     return {fact.slot: fact.value for fact in facts}
 
 
-def _replaces(facts: Mapping[str, str], note: _KnownNote) -> bool:
-    """Return whether new facts leave nothing of a note's, and change some."""
-    return (
-        bool(note.facts)
-        and note.facts.keys() <= facts.keys()
-        and note.facts.items() != facts.items()
+def _replaced_by(facts: Mapping[str, str], notes: Mapping[str, _KnownNote]) -> str | None:
+    """Return the first note of which new facts leave nothing, and change some."""
+    return next(
+        (
+            content
+            for content, note in notes.items()
+            if note.facts
+            and note.facts.keys() <= facts.keys()
+            and note.facts.items() != facts.items()
+        ),
+        None,
     )
 
 
 def entry_kind(text: str) -> str | None:
     """Return the kind of entry that a user's sentence becomes, None where it becomes none."""
+    return _kind_of(text, statements_in(text))
+
+
+def _kind_of(text: str, statements: Sequence[Statement]) -> str | None:
     if text.endswith(QUESTION_MARKS) or is_pure_question(text):
         return None
     signals = {floor.name for floor in minimum_scores_in(text)}
@@ -146,7 +164,7 @@ def entry_kind(text: str) -> str | None:
                        ("preference", "preference")):  # fmt: skip
         if name in signals:
             return kind
-    stated = next((statement for statement in statements_in(text) if statement.holds), None)
+    stated = next((statement for statement in statements if statement.holds), None)
     if stated is not None:
         return _KIND_OF.get(PROFILE_SLOTS[stated.slot].kind, "other")
     if set(terms_of(text)) & _KIN and " my " in f" {text.lower()} ":
@@ -161,8 +179,8 @@ def note_rank(kind: str, text: str, user_name: str) -> int:
     Needs are what a profile has as such: an allergy, a diet, how to be spoken to. They are told by
     what the note says, by a user or of one; kinds of a companion's own come after identity.
     """
-    about = text[:1].lower() + text[1:]
-    wordings = (text, f"I'm {about}", *in_first_person(text, user_name))
+    said = in_first_person(text, user_name)  # nothing for the user's own words
+    wordings = (text, f"I'm {text[:1].lower()}{text[1:]}", *said) if said else (text,)
     if any(
         statement.holds and PROFILE_SLOTS[statement.slot].kind == "need"
         for wording in wordings

@@ -1,5 +1,6 @@
 """The notes: what is worth knowing of a user in later conversations (wire layer `scratchpad`)."""
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -154,7 +155,7 @@ async def _updates(
     ]
     complete = not answer.cut_off and not answer.corrections["too_many"]
     updates = [NotesUpdate(operation, turns, sources) for operation in new]
-    return [await _with_vector_and_rank(context, update) for update in updates], complete
+    return await _with_vectors_and_ranks(context, updates), complete
 
 
 def _accepted(
@@ -177,20 +178,32 @@ def _accepted(
 async def _updates_by_rules(
     context: CurationContext, utterances: Sequence[Utterance], entries: Sequence[Record]
 ) -> list[NotesUpdate]:
-    chars = chars_of(utterances) + sum(len(entry.content) for entry in entries)
-    updates = await run_or_offload(chars, lambda: updates_by_rules(utterances, entries))
-    return [await _with_vector_and_rank(context, update) for update in updates]
+    updates = await asyncio.to_thread(updates_by_rules, utterances, entries)
+    return await _with_vectors_and_ranks(context, updates)
 
 
-async def _with_vector_and_rank(context: CurationContext, update: NotesUpdate) -> NotesUpdate:
-    """Return an update with the vector and rank of its entry, if it has one."""
-    operation, entry = update.operation, update.operation.entry
-    if entry is None:
-        return update
+async def _with_vectors_and_ranks(
+    context: CurationContext, updates: Sequence[NotesUpdate]
+) -> list[NotesUpdate]:
+    """Return updates with the vectors and ranks of their entries."""
     kinds = {note.id: note.kind for note in context.records_of("scratchpad")}
-    kind = operation.kind or kinds.get(operation.id or 0, "other")
-    rank = note_rank(kind, entry, context.relationship.user_name)
-    return replace(update, vector=await context.embed(entry), details=Details(rank=rank))
+
+    def ranked(update: NotesUpdate) -> NotesUpdate:
+        operation = update.operation
+        if operation.entry is None:
+            return update
+        kind = operation.kind or kinds.get(operation.id or 0, "other")
+        rank = note_rank(kind, operation.entry, context.relationship.user_name)
+        return replace(update, details=Details(rank=rank))
+
+    # Reading many short texts takes longer than reading one of their length.
+    ranks = await asyncio.to_thread(lambda: [ranked(update) for update in updates])
+    return [
+        update
+        if update.operation.entry is None
+        else replace(update, vector=await context.embed(update.operation.entry))
+        for update in ranks
+    ]
 
 
 def entries_for_prompt(entries: Sequence[Record], query: npt.NDArray[np.float32]) -> list[Record]:

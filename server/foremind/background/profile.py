@@ -1,5 +1,6 @@
 """The profile: what is known of a user, by slot; each entry is one clean value."""
 
+import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -161,7 +162,9 @@ async def write_profile(
     if await changes.records_in_layers(_PROFILE) != {record.id for record in present}:
         raise Conflict("The profile was changed concurrently.")
     slots = context.policy.slots
-    change = profile_change(present, entries, slots, lambda key: context.dismissed("profile", key))
+    change = await asyncio.to_thread(
+        profile_change, present, entries, slots, lambda key: context.dismissed("profile", key)
+    )
     for record in change.added:
         await changes.add(record)
     for before, record in change.changed:

@@ -18,6 +18,7 @@ from foremind.memory.erasure_steps import Decide, ErasureCounts, ErasureSteps, f
 from foremind.memory.exclusive_facts import facts_in
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import EmbeddingService
+from foremind.runtime.offload import run_or_offload
 from foremind.storage.database import Database
 from foremind.storage.erasure_reader import ErasureReader
 from foremind.text.pin_requests import text_to_pin
@@ -78,7 +79,8 @@ class Corrector:
         ):
             await transaction.correct_memory(memory_id, corrected, content, vector)
             language = transaction.seen.language
-            await transaction.replace_facts(memory_id, facts_in(content, language))
+            facts = await run_or_offload(len(content), lambda: facts_in(content, language))
+            await transaction.replace_facts(memory_id, facts)
             turn = ExchangeTurn(0, "user", content, vector, memory_id)
             text = standalone_text(turn, vector, language)
             await transaction.reembed_memories({memory_id: text})

@@ -35,19 +35,22 @@ def facts_in(text: str, fallback: str = ENGLISH) -> list[Fact]:
     That is the value that a slot has, and of each value whether it holds ("home porto": "yes"). So
     "I left Porto" contradicts "I live in Porto" and nothing else, and "I quit my job" any job.
     """
-    return _facts(text, fallback, lambda statement: (*_values(statement), *_presence(statement)))
+    return _facts(
+        statements_in(text, fallback),
+        lambda statement: (*_values(statement), *_presence(statement)),
+    )
 
 
-def values_in(text: str, fallback: str = ENGLISH) -> list[Fact]:
-    """Return the values alone that the beginning of `text` gives slots."""
-    return _facts(text, fallback, _values)
+def values_of(statements: Iterable[Statement]) -> list[Fact]:
+    """Return the values alone that statements give slots."""
+    return _facts(statements, _values)
 
 
-def _facts(text: str, fallback: str, of: Callable[[Statement], Iterable[Fact]]) -> list[Fact]:
+def _facts(
+    statements: Iterable[Statement], of: Callable[[Statement], Iterable[Fact]]
+) -> list[Fact]:
     short = (
-        statement
-        for statement in statements_in(text, fallback)
-        if len(terms_of(statement.value)) <= _MAX_VALUE_TERMS
+        statement for statement in statements if len(terms_of(statement.value)) <= _MAX_VALUE_TERMS
     )
     return list(dict.fromkeys(fact for statement in short for fact in of(statement)))
 
