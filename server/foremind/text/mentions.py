@@ -27,6 +27,45 @@ _MIN_NUMBER_DIGITS = 7  # fewer are a word
 _SURE_DIGITS = 9  # so many tell a number apart without its country code, though nothing marks that
 _MAX_CODE_DIGITS = 3
 
+_LETTER = r"[^\W\d_]"
+# "I.B.M." is "IBM", and "R & D" is "R&D".
+_INITIALS = re.compile(rf"(?<![\w.]){_LETTER}(?:\.{_LETTER})+(?!\w)\.?")
+_SPACED_AND = re.compile(rf"(?<!\w)({_LETTER}) & (?={_LETTER}\b)")
+# Words that a symbol makes others of: "C" is neither "C++" nor "C#", and "R" is not in "R&D".
+_OTHER_WORD = re.compile(
+    rf"(?<![\w.])\.(?:[A-Z]{{2,}}|net)\b|\b{_LETTER}\w*(?:\+\+\d*|\+|#)(?![\w+#])|"
+    rf"\b(?:{_LETTER}&{_LETTER}+|{_LETTER}+&{_LETTER})\b"
+)
+# What is found only as it is written: also ".pdf", "Node.js", "AC/DC", "P!nk", "10:30", "50%", "$5".
+_WITH_SYMBOLS = re.compile(
+    rf"{_OTHER_WORD.pattern}|(?<![\w.])\.{_LETTER}\w+|[$€£¥#]\d+(?:[.,]\d+)*|"
+    r"(?<!\d)\d+(?:[.,:]\d+)*[%°$€£¥+]|(?<!\d)\d+(?:[,:]\d+)+|(?<!\w)\w+(?:(?:[&/.@!$*_]|\+{1,2})\w+)+"
+)
+# Letters and digits, which people group as they like: "SW1A 1AA", "DE89 3704 0044 0532 0130 00".
+_CODE = re.compile(
+    r"(?<![\w.@&/+#'-])(?=[A-Za-z-]*\d)(?=[\d-]*[A-Za-z])(?!\d+s\b)(?=(?:[\w -]*?\d){2})"
+    r"[A-Za-z\d]+(?:-[A-Za-z\d]+)*(?: (?:[A-Z]{1,4}|[A-Za-z]*\d[A-Za-z\d]*)\b)*"
+    r"(?![\w-]|[.@&/+#]\w)"
+)
+_HYPHENATED = re.compile(rf"(?<!\w){_LETTER}+(?:[-\u2010\u2011]{_LETTER}+)+")
+# Plurals whose stems are not those of their singulars. "Lives" and "leaves" are verbs, too.
+_SINGULARS = dict(
+    zip(
+        *(
+            words.split()
+            for words in (
+                "mice children men women feet teeth geese oxen knives wives wolves shelves loaves "
+                "calves thieves elves scarves halves hooves gases lenses atlases canvases quizzes",
+                "mouse child man woman foot tooth goose ox knife wife wolf shelf loaf "
+                "calf thief elf scarf half hoof gas lens atlas canvas quiz",
+            )
+        ),
+        strict=True,
+    )
+)
+_PLURAL_IN_USES = re.compile(r"\w*[^\Waeou]uses")  # "buses", "viruses"
+_DECADE = re.compile(r"\d{4}s")
+
 # Letters that are no others with a mark, as people write them without it.
 _PLAIN_LETTERS = str.maketrans(
     {"ø": "o", "đ": "d", "ð": "d", "ł": "l", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th"}
@@ -100,14 +139,14 @@ class Mention:
     def found_in(self, text: str) -> bool:
         """Return whether a text contains all of it."""
         if self._runs or self._numbers:
-            whole = composed(text)
+            whole = _in_one_spelling(text)
             if not all(run.search(whole) for run in self._runs):
                 return False
             if not all(_has_number(whole, number) for number in self._numbers):
                 return False
         if not self._phrases:
             return True
-        words = written_words_of(text)
+        words = _bare_words(text)
         return all(self._has_phrase(words, phrase) for phrase in self._phrases)
 
     def near_spellings(self, texts: Iterable[str]) -> list[str]:
@@ -115,7 +154,7 @@ class Mention:
         written: dict[str, str] = {}
         found: set[str] = set()
         for text in texts:
-            for word in written_words_of(text):
+            for word in _bare_words(text):
                 found |= self._forms_of(word)
                 if len(word) >= _MIN_NEAR_CHARS:
                     written.setdefault(_folded(word.lower()), word)
@@ -156,7 +195,7 @@ def parse_mention(about: str, language: str | None) -> Mention | None:
     Args:
         language: the player's, if it is known.
     """
-    about = composed(about)
+    about = _in_one_spelling(about)
     known = language if language and language in LANGUAGES else ENGLISH
     languages = [LANGUAGES[code] for code in {ENGLISH, known, language_of(about, known)}]
     stemmers = {spoken.stemmer for spoken in languages if spoken.stemmer}
@@ -165,11 +204,18 @@ def parse_mention(about: str, language: str | None) -> Mention | None:
     numbers: list[str] = []
 
     def take(part: str, *, quoted: bool) -> None:
+        if quoted and (_WITH_SYMBOLS.search(part) or _CODE.search(part)):
+            runs.append(_as_written(part))
+            return
+        runs.extend(map(_however_grouped, _CODE.findall(part)))
+        part = _CODE.sub(" ", part)
         for match in _NUMBER.finditer(part):
             digits = _digits(match.group())
             if len(digits) >= _MIN_NUMBER_DIGITS:
                 numbers.append(match.group())
         part = _NUMBER.sub(_unless_long, part)
+        runs.extend(_as_written(match.group()) for match in _WITH_SYMBOLS.finditer(part))
+        part = _WITH_SYMBOLS.sub(" ", part)
         for run in UNSPACED_RUN.findall(part):
             if quoted or not is_stop_run(run):
                 runs.append(_run_pattern(run, quoted=quoted))
@@ -241,6 +287,33 @@ def _bare(word: str) -> str:
     return _lower(word).replace("'", "")
 
 
+def _in_one_spelling(text: str) -> str:
+    """Return a text in NFKC in which initials have no points, nor the sign for "and" spaces."""
+    text = _INITIALS.sub(lambda match: match.group().replace(".", ""), composed(text))
+    return _SPACED_AND.sub(r"\1&", text)
+
+
+def _bare_words(text: str) -> list[str]:
+    """Return words as they are written, without those that a symbol makes others of.
+
+    Those with hyphens follow once more without them: "Wi-Fi" is "WiFi", too.
+    """
+    text = _OTHER_WORD.sub(" ", _in_one_spelling(text))
+    joined = (re.sub(r"\W", "", match.group()) for match in _HYPHENATED.finditer(text))
+    return [*written_words_of(text), "", *joined]
+
+
+def _as_written(part: str) -> re.Pattern[str]:
+    """Return a pattern of what is written like that, whatever the case, and no part of more."""
+    written = r"\s+".join(map(re.escape, part.split()))
+    return re.compile(rf"(?<![\w@])(?<!\d[.,:]){written}(?![\w+#]|[.,:@]\d)", re.IGNORECASE)
+
+
+def _however_grouped(code: str) -> re.Pattern[str]:
+    characters = r"[\s.-]?".join(re.sub(r"\W", "", code))
+    return re.compile(rf"(?<!\w){characters}(?:'?s)?(?!\w)", re.IGNORECASE)
+
+
 def _lower(word: str) -> str:
     return word.lower().replace("i\u0307", "i")
 
@@ -253,10 +326,19 @@ def _forms(word: str, stemmers: Iterable[str]) -> Forms:
         wholes.add(tail)
     elif apostrophe and len(head) > 1 and tail != "t":
         wholes.add(head)
+    if stemmers:
+        wholes |= {singular for whole in wholes if (singular := _singular(whole))}
     spelled = wholes | {whole.translate(_SPELLED_OUT) for whole in wholes}
     folded = {_folded(whole) for whole in spelled}
     stems = {_folded(stem_of(whole, stemmer)) for whole in spelled | folded for stemmer in stemmers}
     return frozenset({f"={whole}" for whole in folded} | {f"~{stem}" for stem in stems})
+
+
+def _singular(word: str) -> str | None:
+    """Return the singular of a plural that has another stem, else None."""
+    if _DECADE.fullmatch(word):
+        return word[:-1]
+    return _SINGULARS.get(word) or (word[:-2] if _PLURAL_IN_USES.fullmatch(word) else None)
 
 
 def _folded(word: str) -> str:

@@ -153,6 +153,65 @@ def test_spellings_of_a_word_are_the_same_word(about: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("about", "text", "kept"),
+    [
+        ("C++", "I write c++.", ["vitamin C", "C# is alike", "C++17 is newer"]),
+        ("C", "vitamin C", ["I write C++", "C# is alike", "C++17 is newer"]),
+        ("C#", "I write C#", ["vitamin C", "I write C++"]),
+        (".NET", "I use .NET", ["a fishing net", "ASP.NET"]),
+        ("net", "a fishing net", ["I use .NET"]),
+        ("R&D", "She leads R & D", ["R is better than D", "R and D"]),
+        ("R", "I write R", ["She leads R&D", "She leads R & D"]),
+        ("AT&T", "AT&T's office", ["AT T", "look at the T"]),
+        ("T", "my T shirt", ["I work at AT&T"]),
+        ("AC/DC", "I saw AC/DC", ["AC and DC"]),
+        ("Node.js", "node.js is fast", ["a node of js"]),
+        ("node", "Node.js is fast", ["anode.io"]),
+        ("P!nk", "I saw P!nk", ["p or nk"]),
+        ("$5", "it cost $5.", ["5 of us", "$50", "$5.50"]),
+        ("50%", "50% of it", ["50 of us"]),
+        ("10:30", "at 10:30", ["10 of 30"]),
+        ("3.5", "3.5 kg", ["5 of 3", "13.5", "3.55"]),
+        ("ana@example.com", "ask ana@example.com", ["ana of example com", "jana@example.com"]),
+        ('"my C++ book"', "My C++ book", ["my C++ red book"]),
+    ],
+)
+def test_words_with_symbols_are_only_what_is_written_so(
+    about: str, text: str, kept: list[str]
+) -> None:
+    """Nor are they found by the words without symbols that they begin or end with."""
+    assert mentioned(about, text, *kept) == [True, *[False] * len(kept)]
+
+
+@pytest.mark.parametrize(
+    ("about", "text", "kept"),
+    [
+        ("buses", "my bus was late", "it confuses us"),
+        ("bus", "the buses were late", "he abuses it"),
+        ("mice", "I saw a mouse", "I saw a moose"),
+        ("child", "two children", "a chill"),
+        ("1990", "in the 1990s", "19905"),
+        ("1990s", "born in 1990", "90"),
+        ("IBM", "I work at I.B.M.", "I, B, M"),
+        ("I.B.M.", "I work at IBM", "I, B, M"),
+        ("US", "I live in the U.S.", "with us"),
+        ("wifi", "the Wi-Fi is slow", "wi fi"),
+        ("email", "my E-mail is new", "mail"),
+        ("DE89370400440532013000", "it is DE89 3704 0044 0532 0130 00", "DE89 3704 0044 0532 01"),
+        ("DE89 3704 0044 0532 0130 00", "IBAN DE89370400440532013000", "DE 3704 0044"),
+        ("GB29 NWBK 6016 1331 9268 19", "gb29nwbk60161331926819", "NWBK 6016"),
+        ("SW1A 1AA", "I live at SW1A1AA", "SW1A 1AB"),
+        ("AB-12-CD", "my plate is AB12CD", "AB and CD 12"),
+        ("F-16", "two F16s", "16 of F"),
+        ("covid-19", "I had Covid 19", "19 had Covid"),
+    ],
+)
+def test_forms_of_a_word_are_found(about: str, text: str, kept: str) -> None:
+    """Plurals, initials with points, and what is grouped in another way."""
+    assert mentioned(about, text, kept) == [True, False]
+
+
+@pytest.mark.parametrize(
     ("about", "text"),
     [
         ("912345678", "my number is 912 345 679"),
