@@ -293,6 +293,9 @@ async def test_a_pin_is_as_long_as_its_message(start: StartServer) -> None:
         ("tell me about Cape Sorrow", "Cape Sorrow"),
         ("show me the map", "Cape Sorrow"),
         ("give me the gate code", "4711"),
+        ("I want to hear about Cape Sorrow", "Cape Sorrow"),
+        ("the map, please", "Cape Sorrow"),
+        ("I need the gate code", "4711"),
         ("what is the gate code", "4711"),
         ("I had soup today", ""),
     ],
@@ -301,7 +304,7 @@ async def test_requests_open_what_was_pinned(start: StartServer, draft: str, ope
     """As questions do."""
     async with world(start, model=False) as w:
         await w.talk("save this: the map of my grandfather ends at Cape Sorrow")
-        await w.talk("save this: the gate code is 4711")
+        await w.talk("please pin that the gate code is 4711")
         lines = await w.lines("vault", draft)
         assert opened in lines
         assert bool(lines) == bool(opened)

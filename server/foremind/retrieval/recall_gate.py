@@ -18,18 +18,24 @@ _EXPLICIT_REQUEST = re.compile(
     re.IGNORECASE,
 )
 # To be told or shown something: "tell me about Cape Sorrow", "show me the map", "read me the note".
-# Not "tell me all about it", "tell me about your day", "give me a break".
+# Also "I want to hear about Cape Sorrow", "the map, please". Not "tell me all about it", "tell me
+# about your day", "give me a break".
 _IMPERATIVE = re.compile(
     r"^\W*(?:(?:hey|hi|hello|so|and|but|now|then|ok|okay|well|right|yes|great|thanks)\b\W*){0,2}"
-    r"(?:(?:please|just|could you|can you|would you|will you|i want you to|i(?:[’']d| would) like "
-    r"you to|let me|let[’']s)\b\W*){0,2}(?:"
-    r"(?:tell|remind|talk|speak|teach)(?: (?:me|us|to me|to us|with me))?"
+    r"(?:(?:please|just|could (?:you|we|i)|can (?:you|we|i)|may i|would you|will you|"
+    r"i(?:[’']d| would)? (?:want|like|love|need)(?: you)? to|i wanna|let me|let[’']s)\b\W*){0,2}(?:"
+    r"(?:tell|remind|talk|speak|teach|hear|know|learn|read|find out)"
+    r"(?: (?:me|us|to me|to us|with me))?"
     r"(?: (?:again|once more|more|everything|something|all|all you know|what you know))?"
     r" (?:about|of) (?!(?:it|that|this|them|you|yourself|your (?:day|week|self|life))\W*$)\S|"
     r"(?:show|read|give|describe|explain|recite|repeat|spell|send|list|find|fetch|get|see|have|hear|"
     r"bring up|pull up|look up|open up|dig out|read out|open|look at)"
     r"(?: (?:me|us|to me|to us|again|once more|out))*(?: all)?(?: of)? "
-    r"(?:(?:the|my|our|his|her|their|that|those|these|what|where|which|who|how)\b|(?-i:[A-Z])\w))",
+    r"(?:(?:the|my|our|his|her|their|that|those|these|what|where|which|who|how)\b|(?-i:[A-Z])\w)|"
+    r"(?:(?:some )?more|something|anything|everything) (?:about|on) (?!(?:it|that|this|you)\W*$)\S|"
+    r"(?:i[’']m )?curious about (?!(?:it|that|this|you)\W*$)\S|i need (?:the|that|those)\b|"
+    r"(?:(?:the|my|our|his|her|their|that|those)\b|(?-i:[A-Z]\w+ (?=[A-Z])))(?: ?[\w’'-]+){1,6}"
+    r"(?:,? (?:again|once more))?(?:,? please\W*$|\?$))",
     re.IGNORECASE,
 )
 # A question about somebody by name: "What does Ines paint?"

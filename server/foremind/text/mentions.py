@@ -36,7 +36,7 @@ _OTHER_WORD = re.compile(
     rf"(?<![\w.])\.(?:[A-Z]{{2,}}|net)\b|\b{_LETTER}\w*(?:\+\+\d*|\+|#)(?![\w+#])|"
     rf"\b(?:{_LETTER}&{_LETTER}+|{_LETTER}+&{_LETTER})\b"
 )
-# What is found only as it is written: also ".pdf", "Node.js", "AC/DC", "P!nk", "10:30", "50%", "$5".
+# What is found only as it is written: also "Node.js", "AC/DC", "P!nk", "10:30", "50%", "$5".
 _WITH_SYMBOLS = re.compile(
     rf"{_OTHER_WORD.pattern}|(?<![\w.])\.{_LETTER}\w+|[$€£¥#]\d+(?:[.,]\d+)*|"
     r"(?<!\d)\d+(?:[.,:]\d+)*[%°$€£¥+]|(?<!\d)\d+(?:[,:]\d+)+|(?<!\w)\w+(?:(?:[&/.@!$*_]|\+{1,2})\w+)+"

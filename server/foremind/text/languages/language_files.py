@@ -49,7 +49,7 @@ class _PromptWordsInFile(msgspec.Struct, forbid_unknown_fields=True):
 class _LanguageFile(msgspec.Struct, forbid_unknown_fields=True):
     """A file as it is written: lists of words are strings, separated by white space.
 
-    `synonyms` has a set of words a line, `pins` a phrase.
+    `synonyms` has a set of words a line, `pins` and `pin_endings` a phrase.
     """
 
     code: str
@@ -68,6 +68,7 @@ class _LanguageFile(msgspec.Struct, forbid_unknown_fields=True):
     synonyms: str = ""
     empty_words: str = ""
     pins: str = ""
+    pin_endings: str = ""
     prompt: _PromptWordsInFile | None = None
 
 
@@ -95,12 +96,15 @@ class Language:
 
     `stemmer` names a Snowball algorithm. `letters` are seldom seen in English. `elisions` are what
     precedes an apostrophe and is no part of the word after it ("l" in "l'école"). `fillers` state
-    nothing: greetings, thanks, laughter. `request_words` ask to be told or shown something.
+    nothing: greetings, thanks, laughter. `request_words` ask to be told or shown something; with
+    "+" between them, words do if they stand in a sentence in that order.
     `suffixes` are particles that are written as part of a word, longest first. `shared_words` occur
     in other languages, too, and tell little. `synonyms` maps words to the first words of the sets
     that they belong to: words of one set are found by each other. `empty_words` are those with
     which a model says that it found nothing ("not mentioned"), or names the parties. `pins` are how
-    a player asks to have something saved. `prompt` is None if its file has no such words.
+    a player asks to have something saved: "/" separates alternatives of a word and begins one that
+    may be missing, and "…" stands for a clause. `pin_endings` may follow them ("for ever").
+    `prompt` is None if its file has no such words.
     """
 
     code: str
@@ -119,6 +123,7 @@ class Language:
     synonyms: Mapping[str, frozenset[str]]
     empty_words: frozenset[str] = frozenset()
     pins: tuple[str, ...] = ()
+    pin_endings: tuple[str, ...] = ()
     prompt: PromptWords | None = None
 
     @property
@@ -160,7 +165,8 @@ def parse_language(name: str, content: str) -> Language:
         shared_words=frozenset(file.shared_words.split()),
         synonyms=_sets_of(file.synonyms),
         empty_words=frozenset(file.empty_words.split()),
-        pins=tuple(filter(None, map(str.strip, file.pins.splitlines()))),
+        pins=_lines_of(file.pins),
+        pin_endings=_lines_of(file.pin_endings),
         prompt=None if file.prompt is None else _prompt_words(name, file.prompt),
     )
 
@@ -203,6 +209,10 @@ def _prompt_words(name: str, file: _PromptWordsInFile) -> PromptWords:
     return PromptWords(
         file.player, file.rules, file.today, weekdays, months, file.lines, file.records, labels
     )
+
+
+def _lines_of(phrases: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, phrases.splitlines())))
 
 
 def _sets_of(synonyms: str) -> Mapping[str, frozenset[str]]:

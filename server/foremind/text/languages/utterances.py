@@ -22,6 +22,21 @@ _QUESTION_WORDS = {
     for code, language in LANGUAGES.items()
     if language.script in UNSPACED
 }
+
+
+def _in_order(language: Language) -> re.Pattern[str]:
+    """Return a pattern of the words that ask to be told something where they stand in order."""
+    gap = r".+" if language.script in UNSPACED else r"\b.+\b"
+    phrases = [
+        gap.join(map(re.escape, words.split("+")))
+        for words in language.request_words
+        if "+" in words
+    ]
+    bound = "" if language.script in UNSPACED else r"\b"
+    return re.compile(rf"{bound}(?:{'|'.join(sorted(phrases)) or '(?!)'}){bound}")
+
+
+_REQUESTS_IN_ORDER = {code: _in_order(language) for code, language in LANGUAGES.items()}
 _CLAUSE_BREAK = re.compile(r"[,;:、，]")
 # A statement has this many words, two of them no stop words, or letters where words are not
 # separated; fewer of either if it is about the speaker.
@@ -107,6 +122,8 @@ def _asks_unspaced(sentence: str, language: Language) -> bool:
 
 
 def _requests(sentence: str, language: Language) -> bool:
+    if _REQUESTS_IN_ORDER[language.code].search(sentence.lower().replace("’", "'")):
+        return True
     if language.script in UNSPACED:
         words, letters = tuple(language.request_words), sentence.strip(" .!?。！")
         return bool(words) and (letters.startswith(words) or letters.endswith(words))
