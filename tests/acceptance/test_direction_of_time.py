@@ -31,6 +31,7 @@ async def _days(w: World, user: str, text: str, language: str | None) -> list[st
     ("text", "language", "day"),
     [
         ("I have an exam on Friday, I need to learn for it", None, "2026-11-27"),
+        ("got my big exam on friday, wish me luck", None, "2026-11-27"),
         ("I have to go to the dentist on 3 December", None, "2026-12-03"),
         ("The wedding of my sister will be on 5 January", None, "2027-01-05"),
         ("My sister Lena had an exam on Friday", None, "2026-11-20"),

@@ -84,6 +84,37 @@ _PLANNING = _words(
     """booked scheduled planned arranged reserved rescheduled postponed signed registered enrolled
     agreed decided promised invited moved due set entered applied"""
 )
+_FEELINGS = _words(
+    """excited worried scared terrified stressed thrilled psyched pumped stoked relieved prepared
+    crossed overwhelmed petrified interested tired"""
+)
+# What one has ahead of oneself with "got": "got my exam on Friday", unlike "got my visa on Friday".
+_EVENT = (
+    r"(?:exams?|finals|midterms?|tests?|quiz|interviews?|appointments?|surgery|operation|dates?|"
+    r"meetings?|weddings?|part(?:y|ies)|concerts?|flights?|shifts?|work|class(?:es)?|school|"
+    r"lessons?|presentation|deadline|audition|recital|match|(?<!new )game|race|marathon|"
+    r"competition|check-?up|dentist|doctor|therapy|scan|mri|hearing|trial|court|viva|defen[cs]e|funeral|"
+    r"(?:big|busy|long) day|day off|visitors|guests|plans|performance|gig|show|rehearsal|training)"
+)
+_BEFORE_TIME = r"(?:,? (?:on|at|in|for|by|this|next|the))*\s*$"
+_GOT_EVENT = re.compile(rf"\b{_EVENT}{_BEFORE_TIME}", re.IGNORECASE)
+_FOR_EVENT = re.compile(
+    rf"\b(?:for|to) (?:the|an?|\w+'s|my|our|his|her|their) (?:[\w'-]+ ){{0,2}}(?:{_EVENT}|festival|"
+    rf"trip|birthday|anniversary|graduation|prom|dinner|holiday|ceremony|picnic|barbecue|baptism)"
+    rf"{_BEFORE_TIME}",
+    re.IGNORECASE,
+)
+_PREPARING = _words("bought ordered packed invited rented borrowed")
+# Who says so has it before them, also if they say "got".
+_WISH = re.compile(
+    r"\b(?:wish (?:me|us|him|her|them) (?:luck|well|strength|the best)|pray(?:ers)? for|"
+    r"break a leg|(?:fingers?|toes) (?:are )?crossed|cross(?:ing)? (?:your|my|ur) (?:fingers|toes)|dreading|"
+    r"hop(?:e|ing) (?:it goes|(?:i|we|she|he|they) (?:pass|make|win|get|survive|do))|"
+    r"(?:good|positive) (?:vibes|thoughts|luck)|can'?t wait|cannot wait|look(?:ing)? forward|"
+    r"(?:i'?m|so|really|super|kinda|bit|very|pretty) (?:nervous|scared|anxious|stressed|terrified|"
+    r"worried))\b",
+    re.IGNORECASE,
+)
 _HABIT = re.compile(
     r"\b(?:usually|always|often|sometimes|normally|typically|generally|every year|each year)\b",
     re.IGNORECASE,
@@ -187,8 +218,17 @@ def _marks(text: str, begin: int, stop: int, start: int, end: int) -> Iterator[_
             and (_PLANNED_FOR.search(text, begin, start) or _PLANNED_BY.match(text, start, end))
         ):
             direction = "ahead"
+        if direction == "back" and _is_planned(word, text, place, start):
+            direction = "ahead"
         if direction is not None:
             yield place, direction
+
+
+def _is_planned(word: str, text: str, place: int, start: int) -> bool:
+    """Return whether a word that may be past tells of what is to come at a time after it."""
+    if word in _PREPARING:
+        return _FOR_EVENT.search(text, place, start) is not None
+    return word == "got" and bool(_GOT_EVENT.search(text, place, start) or _WISH.search(text))
 
 
 def _direction_of(word: str, before: list[str]) -> Direction | None:
@@ -202,6 +242,8 @@ def _direction_of(word: str, before: list[str]) -> Direction | None:
         return "back" if previous in _PERSONS else None
     if word in _PARTICIPLES:
         return "back" if previous in _HAVE else None
+    if word in _FEELINGS and previous not in _PERSONS:
+        return None
     ends_in_ed = word.endswith("ed") and len(word) > 3 and word not in _NO_PAST
     if not ends_in_ed and word not in _PAST_FORMS:
         return None
