@@ -10,6 +10,7 @@ from uuid import UUID
 
 import numpy as np
 
+from foremind.api import front_end_requests, front_end_tasks
 from foremind.background import (
     extractive_summary,
     markdown_files,
@@ -285,6 +286,14 @@ def read_labels(text: str, _now: datetime) -> None:
             speaker_labels.without_labels(messages, ["Wren"], ["Ana"])
 
 
+def read_front_end(text: str, _now: datetime) -> None:
+    """Read a request of a chat front end, alone, by instructions and in a chat."""
+    said = [front_end_requests.Said("user", text), front_end_requests.Said(None, text)]
+    for messages in (said[:1], said, [said[1], said[0], said[0]]):
+        with contextlib.suppress(InvalidMessage):
+            front_end_requests.read_messages(messages)
+
+
 def pass_gate(text: str, _now: datetime) -> None:
     """Judge a model's answer by what it was given."""
     gate = answer_gate.AnswerGate("A form.", [text[::2]], ["Ana"])
@@ -371,6 +380,8 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     lorebook: read_lore,
     decoding: lambda text, _: decoding.cause_in(text),
     speaker_labels: read_labels,
+    front_end_requests: read_front_end,
+    front_end_tasks: read_front_end,
     reply_information: lambda text, _: reply_information.is_informative(text, [text[::2], "Ana"]),
     answer_gate: pass_gate,
 }

@@ -47,6 +47,7 @@ _MAX_BODY_BYTES = 2_000_000  # of a whole transcript
 #: The user where the server runs open and a client names nobody.
 DEFAULT_USER = "player"
 _SPEAKERS: dict[str, Speaker] = {"user": "user", "assistant": "companion"}
+_TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 _PICTURE, _ATTACHMENT = "[picture]", "[attachment]"
 #: What names the conversation, the first that is there.
 _CHAT_HEADERS = ("x-foremind-chat-id", "x-openwebui-chat-id")
@@ -223,8 +224,8 @@ async def _transcript_request(request: Request, body: ChatCompletionRequest) -> 
     """Return the conversation that a request contains.
 
     Raises:
-        InvalidMessage: a message is not of a known role, the last one not the user's, or the
-            request is a task of the front end.
+        InvalidMessage: a message is not of a known role or lacks its text, the last one is not
+            the user's, or the request is a task of the front end.
     """
     if body.n not in (None, 1):
         raise InvalidMessage("n: expected 1: there is one reply", param="n")
@@ -237,7 +238,7 @@ async def _transcript_request(request: Request, body: ChatCompletionRequest) -> 
             param = f"messages[{number}].role"
             raise InvalidMessage(f"{param}: expected system, user or assistant", param=param)
         if message.role not in _TOOL_ROLES:
-            said.append(Said(speaker, _text_of(message)))
+            said.append(Said(speaker, _text_of(message, f"messages[{number}]")))
     chars = sum(len(message.text) for message in said)
     asked = await run_or_offload(chars, lambda: read_messages(said))
     limits = [limit for limit in (body.max_completion_tokens, body.max_tokens) if limit is not None]
@@ -261,15 +262,24 @@ def _in_words_of_this_api(error: ForemindError) -> ForemindError:
     return error
 
 
-def _text_of(message: ChatMessage) -> str:
-    """Return the text of a message; a note of what it has, if that is no text."""
+def _text_of(message: ChatMessage, param: str) -> str:
+    """Return the text of a message; a note of what it has, if that is no text.
+
+    Raises:
+        InvalidMessage: a part that is to be text has none.
+    """
     if isinstance(message.content, str):
         return message.content
     parts = message.content or ()
+    for number, part in enumerate(parts):
+        if part.type in _TEXT_PARTS and part.text is None:
+            param = f"{param}.content[{number}].text"
+            raise InvalidMessage(f"{param}: expected text", param=param)
     text = "\n".join(part.text for part in parts if part.text is not None)
-    if text.strip() or not parts or message.role != "user":
+    others = [part.type for part in parts if part.type not in _TEXT_PARTS]
+    if text.strip() or not others or message.role != "user":
         return text
-    return _PICTURE if any("image" in part.type for part in parts) else _ATTACHMENT
+    return _PICTURE if any("image" in kind for kind in others) else _ATTACHMENT
 
 
 def _headers(principal: Principal, begun: TurnBegun) -> dict[str, str]:

@@ -6,72 +6,68 @@ its words can be configured.
 """
 
 import re
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 
+from foremind.api.front_end_tasks import asks_about_chat, asks_by_instructions
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.turn import Speaker
 from foremind.domain.turn_request import EarlierTurn
 
-_MAX_SEARCHED_CHARS = 20_000  # at either end of a text that may be a task
-
+_MAX_SEARCHED_CHARS = 20_000  # at the end of a text, for a question
+_MAX_LINE_CHARS = 1_000  # of an instruction
 _MARKS = r"[^\w\n]{0,6}"  # bounded, as texts may be megabytes of them
-#: A request, and within how many characters what is asked for.
-_ASKING = re.compile(
-    rf"(?:^|[.!:]\s{{1,3}}){_MARKS}(?:(?:please|now|you (?:should|must)|your task is to)\s)?"
-    r"(?:generate|provide|create|write|suggest|give|analy[sz]e|detect|name|classify|determine|"
-    r"extract|choose|return|produce|translate|identify|condense|complete|propose|"
-    r"(summari[sz]e))\b",
-    re.IGNORECASE | re.MULTILINE,
-)
-_REQUEST_CHARS = 300
-_ASKED_FOR = re.compile(
-    r"\b(title|tags?|summar(y|ies)|emojis?|follow[- ]?ups?|search(es)?|quer(y|ies)|keywords?|"
-    r"captions?|topics?|name|sentiments?|emotions?|expressions?|facts?|memor(y|ies)|"
-    r"continuation|completion|suggestions?|prompt|language)\b",
-    re.IGNORECASE,
-)
-#: A conversation that is quoted: with who said what, or below a heading.
-_QUOTED_CHAT = re.compile(
-    rf"^{_MARKS}(user|human|assistant|ai|system|bot){_MARKS}:"
-    rf"|^{_MARKS}((chat|conversation|message|recent|current|new) ){{0,3}}"
-    rf"(history|conversation|lines|messages|transcript|dialogue|chat){_MARKS}:[ \t]{{0,6}}$"
-    r"|\n[ \t]{0,6}(new summary|summary|title|tags|emoji|queries) ?:\s{0,6}\Z",
-    re.IGNORECASE | re.MULTILINE,
-)
-#: What only a program writes to a model.
-_TASK = re.compile(
-    r"\A\s*#+\s*task\b"
-    r"|</?(chat_history|conversation_history)>"
-    r"|\A\W*(instructions?\W+)?"
-    r"(ignore (all |the )?previous instructions|pause (the|your|this) role-?play)"
-    r"|\A\W*write (your|the) next (reply|message) from the point of view of\b"
-    r"|\A\W*query: history:\s*$"
-    r"|\A\W*(current|recent) (chat|conversation|messages)\W*:\s*$"
-    r"|\bresponses? from (various|several|multiple|different) models\b|^responses from models:"
-    r"|\byou are an autocompletion system\b"
-    r"|\A\s*your task is to\b[\s\S]*(```|\"\"\")",
-    re.IGNORECASE | re.MULTILINE,
-)
-#: Instructions with which a single message of the user is what they are about.
-_INSTRUCTIONS = re.compile(
-    r"\s*available tools\s*:"
-    r"|\W{0,6}(ignore (all |the )?previous instructions|pause (the|your|this) role-?play)\W"
-    r".{0,100}?\b(summari[sz]e|classify|describe|provide|generate|determine|list)\b",
-    re.IGNORECASE | re.DOTALL,
-)
 #: A request of a front end for more of the last reply.
 _CONTINUE = re.compile(
     r"\[\s*(please )?(continue|go on with|keep (on )?writing|extend)\b[^\[\]]*\]", re.IGNORECASE
 )
 #: The tags of passages of files and pages; a template may name the later ones before the first.
-_PASSAGES = ("context", "documents", "document", "source")
-_TEMPLATE = re.compile(r"^#+ ?task\b", re.IGNORECASE | re.MULTILINE)
+_PASSAGES = (
+    "context", "files_info", "files", "documents", "document", "search_results", "references",
+    "sources", "source", "ATTACHMENT_FILE",
+)  # fmt: skip
+#: What begins a template or a note behind the question.
+_TEMPLATE = re.compile(r"^#+ ?task\b|<!--", re.IGNORECASE | re.MULTILINE)
+_COMMENT = re.compile(r"<!--[^<>]*-->")
 #: What is put behind a message where the model may run code.
 _TOOL_PROMPT = re.compile(r"\n#{2,6} tools available\n", re.IGNORECASE)
 _USER_QUERY = re.compile(r"<(user_query|query|question)>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
-_QUESTION_LINE = re.compile(r"^(?:user )?(?:query|question)\s*:\s*", re.IGNORECASE | re.MULTILINE)
+#: What stands before a question in a template.
+_QUESTION = re.compile(
+    rf"^{_MARKS}(?:(?:my|the|user(?:'s)?|current|new|latest|original) ){{0,2}}"
+    rf"(?:query|question|message|request)(?: is)?{_MARKS}:\s*"
+    r"|\banswer (?:the|this|my) (?:\S{1,20} ){0,3}(?:question|query)\s?:\s*"
+    rf"|^{_MARKS}(?:我的|用户|用戶)?(?:问题|問題|提问|質問|질문|frage|pregunta|pergunta|domanda|вопрос|soru|"
+    r"vraag|pytanie)(?:是)?\s?[:：]\s*|问题是\s?[:：]\s*",
+    re.IGNORECASE | re.MULTILINE,
+)
+_MATERIAL = (
+    r"(?:information|context|documents?|passages?|excerpts?|materials?|results?|snippets?|sources?|"
+    r"knowledge|content|files?|pages?|memories)"
+)
+#: A line above passages that have no tags.
+_PASSAGE_HEADING = re.compile(
+    rf"^{_MARKS}(?!i |we |my )(?:\w+ ){{0,5}}(?:relevant|related|retrieved|reference|context|"
+    r"background|search|web|knowledge|uploaded|attached|learned|following)[ -]"
+    rf"(?:base |search |pieces of )?{_MATERIAL}\b[^\n:]{{0,100}}?(?::|\bbelow){_MARKS}$"
+    rf"|^{_MARKS}(?:use|using|based on|given|answer|the user has)\b[^\n]{{0,60}}"
+    r"\b(?:following|below|provided)\b"
+    rf"[^\n]{{0,30}}\b{_MATERIAL}\b.*$"
+    rf"|^{_MARKS}(?:context \d+|context|kontext|contexte|contexto|contesto|контекст){_MARKS}:$"
+    r"|^\W{0,6}(?:参考|參考|已知|相关|相關|背景|引用)(?:资料|資料|信息|材料|内容)\s?[:：]"
+    r"|^\W{0,6}(?:検索結果|参考情報|참고 자료|검색 결과)\s?[:：]",
+    re.IGNORECASE | re.MULTILINE,
+)
+#: A line of a template, which tells the model what to do with passages.
+_INSTRUCTION = re.compile(
+    rf"{_MARKS}(?:when|if|use|using|given|based|answer|respond|reply|avoid|and answer|do not|don't|"
+    rf"never|always|please|cite|you are|you must|keep|only|follow|remember|in your)\b[^?？]*"
+    rf"\b(?:{_MATERIAL}|question|query|answer\w*|cit(?:e|ations?)|rules|language)\b[^?？]*"
+    r"|\s*(?:[-*•]|\d+[.)])\s.*|\W*#.*|\W*|(?:\w+ )?(?:answer|context)\s?:\s*"
+    r"|.*(?:根据|基于|使用).*(?:资料|信息|语言|上下文).*",
+    re.IGNORECASE,
+)
 _ATTACHED = re.compile(r"\AAttached document\(s\):\n```.*\n```(\n|\Z)", re.DOTALL)
 
 
@@ -109,7 +105,7 @@ def read_messages(messages: Sequence[Said]) -> FrontEndRequest:
             "messages: expected a message of the user at the end", param="messages"
         )
     before, closing = messages[: last + 1], [said.text for said in messages[last + 1 :]]
-    if _is_task(before) or any(map(_asks_about_chat, closing)):
+    if _is_task(before) or any(map(asks_about_chat, closing)):
         raise a_task()
     continues = any(_CONTINUE.match(text.strip()) for text in closing)
     if _asks_to_continue(before):
@@ -118,14 +114,16 @@ def read_messages(messages: Sequence[Said]) -> FrontEndRequest:
     attached = ""
     for said in before:
         if said.speaker == "user":
-            attached, text = _taken_apart(said.text)
+            passages, text = _taken_apart(said.text)
+            if not passages:
+                passages, text = _below_heading(text)
+            attached = passages or attached
             turns.append(EarlierTurn("user", text))
         elif said.speaker == "companion":
+            attached = ""
             turns.append(EarlierTurn("companion", said.text))
-    if turns[-1].speaker == "companion":
-        attached = ""
-        if closing and not continues:  # what is asked of the model is in a message of the system
-            raise a_task()
+    if turns[-1].speaker == "companion" and closing and not continues:
+        raise a_task()  # what is asked of the model is in a message of the system
     return FrontEndRequest(turns, attached)
 
 
@@ -144,34 +142,11 @@ def _is_task(messages: Sequence[Said]) -> bool:
     passages, text = _taken_apart(spoken[-1].text)
     if passages:
         return False
-    instructions = next((said.text for said in messages if said.speaker is None), "")
-    if len(spoken) == 1 and (
-        _INSTRUCTIONS.match(instructions) or _asks_about_chat(text, instructions)
-    ):
-        return True
-    return _asks_about_chat(text) or _asks_about_chat(text.rpartition("\n\n")[2])
-
-
-def _asks_about_chat(text: str, instructions: str = "") -> bool:
-    """Return whether a model is asked for something about a conversation, such as its title."""
-    if len(text) > 2 * _MAX_SEARCHED_CHARS:
-        text = text[:_MAX_SEARCHED_CHARS] + "\n" + text[-_MAX_SEARCHED_CHARS:]
-    if _TASK.search(text):
-        return True
-    asked = text if not instructions else instructions[:_MAX_SEARCHED_CHARS]
-    return _QUOTED_CHAT.search(text) is not None and _requests(asked)
-
-
-def _requests(text: str) -> bool:
-    """Return whether a text asks for what is made of a conversation."""
-    found = [match.start() for match in _ASKED_FOR.finditer(text)]
-    for request in _ASKING.finditer(text):
-        following = bisect_left(found, request.end())
-        if request[1] or (
-            following < len(found) and found[following] < request.end() + _REQUEST_CHARS
-        ):
+    if all(said.speaker == "user" for said in spoken):
+        instructions = next((said.text for said in messages if said.speaker is None), "")
+        if asks_by_instructions(instructions, text):
             return True
-    return False
+    return asks_about_chat(text) or asks_about_chat(text.rpartition("\n\n")[2])
 
 
 def _asks_to_continue(messages: Sequence[Said]) -> bool:
@@ -196,14 +171,13 @@ def _taken_apart(text: str) -> tuple[str, str]:
     passages = _passages(text)
     if passages is None:
         return "", text
-    shown, after = text[passages], text[passages.stop :].strip()
+    shown, after = text[passages], _COMMENT.sub("", text[passages.stop :]).strip()
     query = _USER_QUERY.match(after)
     if query is not None:
         return shown, after[query.end() :].strip() or query[2].strip()
     if not after:  # the question is before the template
         after = _TEMPLATE.split(text[: passages.start], maxsplit=1)[0].strip()
-    lines = list(_QUESTION_LINE.finditer(after, len(after) - _MAX_SEARCHED_CHARS))
-    question = after[lines[-1].end() :].strip() if lines else after
+    question = _question_in(after)
     return (shown, question) if question else ("", text)
 
 
@@ -214,3 +188,47 @@ def _passages(text: str) -> slice | None:
         if 0 <= opened < closed:
             return slice(opened, closed + len(tag) + 3)
     return None
+
+
+def _below_heading(text: str) -> tuple[str, str]:
+    """Return passages that have no tags, and the question; no passages if there are none."""
+    heading = _PASSAGE_HEADING.search(text)
+    if heading is None:
+        return "", text
+    before, after = text[: heading.start()].strip(), text[heading.end() :].strip()
+    question = _question_in(before)
+    if question:
+        return text[heading.start() :], question
+    labels = list(_QUESTION.finditer(after, len(after) - _MAX_SEARCHED_CHARS))
+    begins = labels[-1].start() if labels else _last_paragraph(after)
+    question = _question_in(after[begins:])
+    if not question or begins == 0:
+        return "", text
+    behind = after[after.find(question, begins) + len(question) :]
+    return (after[:begins] + behind).strip(), question
+
+
+def _last_paragraph(text: str) -> int:
+    """Return where the last paragraph begins that is no instruction; 0 if it is the first."""
+    end = len(text)
+    while (begins := text.rfind("\n\n", 0, end)) >= 0:
+        if not all(map(_is_instruction, text[begins:end].splitlines())):
+            return begins
+        end = begins
+    return 0
+
+
+def _question_in(text: str) -> str:
+    """Return the question of a template, without the instructions around it; empty without one."""
+    labels = list(_QUESTION.finditer(text, max(0, len(text) - _MAX_SEARCHED_CHARS)))
+    if labels:
+        text = text[labels[-1].end() :]
+        heading = _PASSAGE_HEADING.search(text)
+        text = text[: heading.start()] if heading is not None else text
+    lines = text.splitlines()
+    lines = list(dropwhile(_is_instruction, lines))
+    return "\n".join([*dropwhile(_is_instruction, reversed(lines))][::-1]).strip()
+
+
+def _is_instruction(line: str) -> bool:
+    return len(line) <= _MAX_LINE_CHARS and _INSTRUCTION.fullmatch(line) is not None

@@ -4,11 +4,12 @@ from cachetools import LRUCache
 from starlette.requests import Request
 
 from foremind.auth.authority import Authority
-from foremind.auth.principal import MAX_NAME_CHARS, Principal, user_id_problem
+from foremind.auth.principal import Principal, user_id_problem
 from foremind.domain.clock import Clock
 from foremind.domain.errors import InvalidMessage, NotAllowed, NotAuthenticated, RateLimited
 from foremind.domain.rate_limits import TokenBucket
 from foremind.domain.settings.settings import Settings
+from foremind.domain.user import name_of
 from foremind.storage.database import queue_connections_as
 
 _BEARER = "Bearer "
@@ -91,7 +92,7 @@ class RequestAuthenticator:
         if problem := user_id_problem(user_id):
             raise InvalidMessage(f"user: {problem}", param="user")
         self._limit_rate(user_id)
-        name = (name or user_id)[:MAX_NAME_CHARS]
+        name = name_of(name, user_id)
         return Principal(user_id, name) if caller is None else caller.acting_for(user_id, name)
 
     def strict_player(

@@ -26,13 +26,13 @@ from foremind.api.responses import (
 from foremind.auth.authority import require_scope
 from foremind.background.worker import BackgroundWorker
 from foremind.domain.health import allows_traffic
+from foremind.domain.user import NO_NAME
 from foremind.llm.prompt.character import greeting_of
 from foremind.runtime.assets import asset
 from foremind.runtime.metrics import Metrics
 from foremind.storage.companion_store import CompanionStore
 
 # The page loads nothing from other origins, and no page may frame it.
-_ANYBODY = "you"  # what {{user}} stands for in a greeting if nobody is named
 _PAGE_HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
     "x-content-type-options": "nosniff",
@@ -83,7 +83,7 @@ class _ServerEndpoints:
 
     async def companions(self, request: Request) -> Response:
         principal = await self._services.authenticator.authenticate_unless_open(request)
-        user_name = _ANYBODY if principal is None else principal.name
+        user_name = NO_NAME if principal is None else principal.name
         companions = await self._services.companions.list()
         return json_response(
             [

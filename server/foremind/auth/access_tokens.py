@@ -7,7 +7,6 @@ import jwt
 from jwt import exceptions
 
 from foremind.auth.principal import (
-    MAX_NAME_CHARS,
     PLAYER_SCOPES,
     SCOPES,
     Principal,
@@ -17,6 +16,7 @@ from foremind.auth.principal import (
 from foremind.auth.signing_keys import KeyRing, SigningKey
 from foremind.domain.errors import InvalidMessage, NotAuthenticated
 from foremind.domain.storable_text import check_storable
+from foremind.domain.user import name_of
 
 _MAX_TIMESTAMP = 1e12  # seconds since the epoch; also rejects infinity and NaN
 #: How far the clock of the issuing server may be ahead, in seconds.
@@ -83,7 +83,7 @@ def _reason(error: Exception) -> str:
 
 
 def _principal(claims: dict[str, Any], key: SigningKey, now: float) -> Principal:
-    subject, name = claims["sub"], claims.get("name") or claims["sub"]
+    subject, name = claims["sub"], claims.get("name") or ""
     if problem := user_id_problem(subject if isinstance(subject, str) else ""):
         raise _invalid_token(f"{problem} in 'sub'")
     if not isinstance(name, str):
@@ -93,7 +93,7 @@ def _principal(claims: dict[str, Any], key: SigningKey, now: float) -> Principal
         raise _invalid_token("expected a string in 'jti'")
     principal = Principal(
         subject,
-        name[:MAX_NAME_CHARS],
+        name_of(name, subject),
         _string_set(claims, "companions"),
         _known_scopes(_string_set(claims, "scopes")),
         _timestamp(claims, "iat"),

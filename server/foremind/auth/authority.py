@@ -12,6 +12,7 @@ from foremind.domain.announcements import AccessRevoked
 from foremind.domain.clock import Clock
 from foremind.domain.errors import InvalidMessage, NotAllowed, NotAuthenticated
 from foremind.domain.settings.settings import Settings, check_secret
+from foremind.domain.user import name_of
 from foremind.storage.revocation_store import RevocationStore, TokenIdentity
 
 
@@ -80,7 +81,7 @@ class Authority:
         user = _requested_user(user_id)
         if user is None:
             raise NotAuthenticated("user: expected the id of a user", param="user")
-        return Principal(user, user, scopes=SCOPES)
+        return Principal(user, name_of(None, user), scopes=SCOPES)
 
     async def authenticate_token(self, token: str | None) -> Principal:
         """Return the principal of a token that is valid and not revoked.

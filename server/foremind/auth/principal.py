@@ -3,12 +3,13 @@
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from foremind.domain.user import NO_NAME
+
 Scope = Literal["chat", "memory:read", "memory:write", "host", "metrics", "admin"]
 SCOPES: frozenset[Scope] = frozenset(get_args(Scope))
 #: The scopes of a token without a `scopes` claim: full access to the user's own data.
 PLAYER_SCOPES: frozenset[Scope] = frozenset({"chat", "memory:read", "memory:write"})
 MAX_USER_CHARS = 128
-MAX_NAME_CHARS = 64
 _DOT_SEGMENTS = frozenset({".", ".."})  # URL clients remove them, so no path could name the user
 
 
@@ -51,7 +52,7 @@ class Principal:
     @property
     def states_name(self) -> bool:
         """Whether the user's name is stated, and not only the id."""
-        return self.name != self.effective_user_id
+        return self.name not in (NO_NAME, self.effective_user_id)
 
     @property
     def admin(self) -> bool:

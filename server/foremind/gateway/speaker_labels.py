@@ -1,18 +1,20 @@
 """What the speakers of a transcript said, where a front end has joined it with prompts. Pure.
 
 SillyTavern can send prompts as messages of the user ("Strict"), put names before what is said, or
-join everything to one message ("Single user message"). Paragraphs are what it joins.
+join everything to one message ("Single user message"). Paragraphs are what it joins. Notes of its
+author, out of character or of the system, may be messages of the user of their own.
 """
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby
 
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.turn import Speaker
 from foremind.domain.turn_request import EarlierTurn
 
 _BREAK = "\n\n"  # between what is joined
-_LABEL = re.compile(r"([^\n:]{1,64}): ")
+_LABEL = re.compile(r"(?![\[({<])([^\n:]{1,64}): ")
 _ANY_USER = frozenset({"user", "you"})  # what the user is called who has set no name
 _MIN_PREAMBLE = 2  # paragraphs of prompts before what is said, where nothing marks its beginning
 #: The paragraph after which a chat begins.
@@ -24,6 +26,13 @@ _ABOUT_REPLIES = re.compile(
     re.IGNORECASE,
 )
 _OUT_OF_CHARACTER = re.compile(r"\[\s*ooc\b", re.IGNORECASE)
+#: What a message is that a front end sends beside the user's.
+_NOTE = re.compile(
+    r"[\[({<*]+\s*(ooc|out of character|system|author'?s note|a/n|note|instructions?|reminder|"
+    r"narrator|director|jailbreak)\b.*[\])}>*]"
+    r"|(system (note|prompt|message)|author'?s note)\s*:.*",
+    re.IGNORECASE | re.DOTALL,
+)
 #: A paragraph that is only a prompt.
 _PROMPT = re.compile(
     r"((always|please) )?(stay|remain) in character\b"
@@ -47,6 +56,7 @@ def without_labels(
     Raises:
         InvalidMessage: a chat is joined to one message, and the user's words are not to be found.
     """
+    messages = _without_notes(messages)
     labels: dict[str, Speaker] = {name.casefold(): "user" for name in _ANY_USER.union(users)}
     labels.update({name.casefold(): "companion" for name in companions})
     if len(messages) == 1 and messages[0].speaker == "user":
@@ -59,6 +69,22 @@ def without_labels(
         EarlierTurn("user", _without_prompts(turn.text)) if turn.speaker == "user" else turn
         for turn in messages
     ]
+
+
+def _without_notes(messages: Sequence[EarlierTurn]) -> Sequence[EarlierTurn]:
+    """Return messages without those of the user that are only prompts, beside one that is not."""
+    kept: list[EarlierTurn] = []
+    for speaker, group in groupby(messages, key=lambda turn: turn.speaker):
+        turns = list(group)
+        said = [turn for turn in turns if speaker == "companion" or not _is_note(turn.text)]
+        kept += said or turns
+    return kept
+
+
+def _is_note(text: str) -> bool:
+    return _NOTE.fullmatch(text.strip()) is not None or all(
+        _is_prompt(part.strip()) for part in text.split(_BREAK)
+    )
 
 
 def _script(paragraphs: Sequence[str], labels: dict[str, Speaker]) -> Sequence[EarlierTurn] | None:

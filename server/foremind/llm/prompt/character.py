@@ -13,11 +13,13 @@ from foremind.cards.card_fields import (
 )
 from foremind.cards.card_macros import MacroValues, expand_card_macros
 from foremind.domain.companion import Companion
+from foremind.domain.user import NO_NAME
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import CountTokens
 
 EXAMPLES_SHARE = 1 / 8  # of the model's context, at most, for the examples of a card
 _CACHED = 64  # personas with their examples, of a few thousand characters each
+_ANYBODY = "you"  # what {{user}} stands for if the name is not known
 _EXAMPLES = "How {{char}} talks, in examples:"
 
 
@@ -59,7 +61,8 @@ def character_of(
 
 def macro_values(companion: Companion, user_name: str, conversation: str) -> MacroValues:
     """Return what the macros of a companion's card stand for, all through a conversation."""
-    return MacroValues(character_name(companion), user_name, conversation)
+    user = _ANYBODY if user_name == NO_NAME else user_name
+    return MacroValues(character_name(companion), user, conversation)
 
 
 def last_turn_of(history: Sequence[PastTurn]) -> str:

@@ -16,6 +16,7 @@ from msgspec.structs import force_setattr
 
 from foremind.domain.memory import Recalled
 from foremind.domain.turn import Speaker
+from foremind.domain.user import NO_NAME
 from foremind.llm.prompt.quoted_lines import quoted, visible
 from foremind.llm.prompt.sections import Section
 from foremind.lore.activation import NO_LORE, ActiveEntry, ActiveLore
@@ -113,7 +114,8 @@ class Prompt:
     @cached_property
     def _messages(self) -> list[Message]:
         words = prompt_words(self.language)
-        identity = words.player.format(name=quoted(self.user_name))
+        named = self.user_name != NO_NAME
+        identity = f"{words.player.format(name=quoted(self.user_name))} " if named else ""
         standing = "".join(
             f"\n\n{_tagged(section.layer, section.lines)}" for section in self.standing
         )
@@ -125,7 +127,7 @@ class Prompt:
             ]
         )
         messages: list[Message] = [
-            {"role": "system", "content": f"{persona}\n\n{identity} {words.rules}{standing}"}
+            {"role": "system", "content": f"{persona}\n\n{identity}{words.rules}{standing}"}
         ]
         messages += alternating(self._history_with_lore())
         last = self._message_preamble() + self.message + self._lore_after_message()
