@@ -485,8 +485,8 @@ CREATE TABLE gateways (
 );
 
 -- -------------------------------------------------------------------------------------------------
--- Row-level security: a transaction sees the rows of the one relationship that it names with
--- SET LOCAL foremind.relationship, or none. Forced, so that it applies to the tables' owner too.
+-- Row-level security: a transaction sees the rows of the one relationship that it sets as
+-- foremind.relationship until it ends, or none. Forced, so that it applies to the tables' owner too.
 -- -------------------------------------------------------------------------------------------------
 
 CREATE FUNCTION foremind_relationship() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE

@@ -17,10 +17,19 @@ from foremind.domain.companion import CompanionFile
 from foremind.domain.errors import DatabaseUnsuitable
 from foremind.domain.settings.settings import Settings
 from foremind.storage.database import Database
-from foremind.storage.named_queries import load_queries
+from foremind.storage.named_queries import as_one_read, load_queries
 from foremind_client import Client
 from foremind_eval.doubles.model_server import Script, scripted_model
-from tests.conftest import PATIENCE, ROOT, CommitsOnly, RunningServer, StartServer, owner_of
+from tests.conftest import (
+    PATIENCE,
+    ROOT,
+    CommitsOnly,
+    RunningServer,
+    StartServer,
+    on_citus,
+    owner_of,
+)  # fmt: skip
+from tests.integration.test_query_plans import reads_of_relationship
 from tests.unit.auth.test_access_tokens import SECRET, token
 
 OPERATIONS = 3_000  # with an effort of 1
@@ -223,6 +232,57 @@ async def test_no_row_is_visible_without_a_relationship(start: StartServer) -> N
                 assert await connection.raw.fetchval(count) == own, table
     for table in ("turns", "memories", "memory_terms"):
         assert await owner.fetchval(f"SELECT count(*) FROM {table}") > 1, table
+
+
+@pytest.mark.skipif(on_citus(), reason="Citus reads in transactions")
+async def test_a_read_of_one_statement_sees_its_relationship_only(start: StartServer) -> None:
+    """On connections that have planned nothing yet, and as a transaction of the relationship does.
+
+    Afterwards the same connection sees nothing.
+    """
+    server = await start()
+    database, owner = server.app.core.database, owner_of(server.app.core)
+    for user in ("ana", "bo"):
+        client = await server.session(user)
+        for said in ("I promise that my harbour is Porto", "My brother Tom is a baker in Leeds."):
+            await client.send(f"{said}, {user}")
+            await client.expect_all("response.done", "memory.stored")
+    returned: dict[str, int] = {}
+    for turn in await owner.fetch("SELECT * FROM turns WHERE speaker = 'user' ORDER BY id"):
+        relationship = turn["relationship_id"]
+        await database.replace_connections()
+        async with database.pool.acquire() as raw:
+            for table in PROTECTED:
+                every = f"SELECT relationship_id FROM {table}"
+                own = await owner.fetch(f"{every} WHERE relationship_id = $1", relationship)
+                query = as_one_read(f"{every} WHERE $1::bigint > 0")
+                assert await raw.fetch(query, relationship) == own, table
+                assert await raw.fetch(every) == [], table
+            for name, query in reads_of_relationship().items():
+                alone = await raw.prepare(as_one_read(query))
+                types = [kind.name for kind in alone.get_parameters()][1:]
+                for number in (0, turn["id"]):
+                    args = (relationship, *(_argument(kind, number, turn) for kind in types))
+                    rows = await alone.fetch(*args)
+                    returned[name] = returned.get(name, 0) + len(rows)
+                    async with database.transaction(relationship) as connection:
+                        assert rows == await connection.raw.fetch(query, *args), name
+            assert not await raw.fetchval("SELECT current_setting('foremind.relationship', true)")
+    assert {"recent_turns", "session_turns", "memory_candidates", "similar_memories"} <= {
+        name for name, rows in returned.items() if rows
+    }
+    assert sum(rows > 0 for rows in returned.values()) > len(returned) / 2, returned
+
+
+def _argument(kind: str, number: int, turn: asyncpg.Record) -> object:
+    """Return a value of a type, which concerns a turn where there is one to choose."""
+    element = kind.removesuffix("[]")
+    value = {
+        "int8": number, "int4": 100, "int2": 100, "bool": False, "float4": 0.0, "float8": 0.0,
+        "text": turn["message_id"], "uuid": turn["session_id"], "timestamptz": turn["created_at"],
+        "halfvec": turn["embedding"],
+    }[element]  # fmt: skip
+    return value if kind == element else [value]
 
 
 async def test_no_row_of_another_relationship_can_be_written(built: Core) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from foremind.storage.named_queries import load_queries
+from foremind.storage.named_queries import as_one_read, load_queries
 from foremind.storage.sharding import OWNED_TABLES, OWNER_TABLE
-from tests.conftest import on_citus
+from tests.conftest import ROOT, on_citus
 
 pytestmark = pytest.mark.skipif(
     on_citus(), reason="Citus explains no generic plans: see test_shard_plans.py"
@@ -61,6 +61,8 @@ OF_CITUS = frozenset(
         "shard_nodes", "shard_tables",
     }
 )  # fmt: skip
+# A call that reads rows of one relationship, with the name of the query.
+_READ = re.compile(r"(?:for_relationship\([^)]*\)|data|scoped)\.rows?\(\s*\"(\w+)\"")
 # Asked for within the database, because a driver would want values for the query's parameters.
 _EXPLAIN = """
 CREATE FUNCTION pg_temp.plan_of(query text) RETURNS json LANGUAGE plpgsql AS $$
@@ -130,14 +132,31 @@ async def _asking(database_url: str) -> AsyncIterator[asyncpg.Connection]:
 
 async def _plans(raw: asyncpg.Connection) -> dict[str, dict[str, Any]]:
     """The plan of every query, whatever its values, by name."""
-    plans = {}
-    for name, query in load_queries().items():
-        if name in OF_CITUS:
-            continue
-        if has_plan(query):
-            (plan,) = json.loads(await raw.fetchval("SELECT pg_temp.plan_of($1)", query))
-            plans[name] = plan["Plan"]
-    return plans
+    return {
+        name: await _plan(raw, query)
+        for name, query in (load_queries() | _one_reads()).items()
+        if name not in OF_CITUS and has_plan(query)
+    }
+
+
+async def _plan(raw: asyncpg.Connection, query: str) -> dict[str, Any]:
+    (plan,) = json.loads(await raw.fetchval("SELECT pg_temp.plan_of($1)", query))
+    return plan["Plan"]  # type: ignore[no-any-return]
+
+
+def _one_reads() -> dict[str, str]:
+    """The statements that set their relationship themselves."""
+    return {f"{name} alone": as_one_read(query) for name, query in reads_of_relationship().items()}
+
+
+def reads_of_relationship() -> dict[str, str]:
+    """Every query that only reads rows of one relationship, its first parameter."""
+    return {
+        name: query
+        for name, query in load_queries().items()
+        if re.search(r"\b(relationship_id|bond\.id|relationship\.id) = \$1\b", query)
+        and not re.search(r"\b(INSERT|UPDATE|DELETE)\b", query)
+    }
 
 
 def has_plan(query: str) -> bool:
@@ -208,6 +227,36 @@ async def test_at_two_hundred_thousand_users_few_rows_are_read(
         )
     }
     assert walked == {}
+
+
+@pytest.mark.parametrize("method", ["", "nestloop", "seqscan", "indexscan"])
+async def test_a_read_sets_its_relationship_before_a_policy_is_evaluated(
+    database_url: str, method: str
+) -> None:
+    """Whatever the planner prefers, all that is protected is inside of the loop over `within`."""
+    async with _asking(database_url) as raw:
+        await raw.execute("SET ROLE foremind_server")
+        if method:
+            await raw.execute(f"SET enable_{method} = off")
+        plans = {name: await _plan(raw, query) for name, query in _one_reads().items()}
+    sources = [path.read_text("utf-8") for path in (ROOT / "server").rglob("*.py")]
+    read = {name for source in sources for name in _READ.findall(source)}
+    assert len(read) > 30 and read <= reads_of_relationship().keys()
+    early = {name for name, plan in plans.items() if not _sets_relationship_first(plan)}
+    assert early == set()
+    assert sum("current_setting" in json.dumps(plan) for plan in plans.values()) > 50
+
+
+def _sets_relationship_first(plan: dict[str, Any]) -> bool:
+    """Tell whether a plan is a loop over the row that sets the relationship, and nothing else."""
+    setting, outer, *inner = plan["Plans"]
+    return (
+        plan["Node Type"] == "Nested Loop"
+        and [setting["Subplan Name"], outer["CTE Name"]] == ["CTE within", "within"]
+        and [part["Parent Relationship"] for part in (outer, *inner)] == ["Outer", "Inner"]
+        and "within.relationship IS NOT NULL" in json.dumps(inner)
+        and "current_setting" not in json.dumps([setting, outer, {**plan, "Plans": []}])
+    )
 
 
 def _names_relationship(node: dict[str, Any]) -> bool:

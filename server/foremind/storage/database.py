@@ -13,7 +13,7 @@ import pgvector.asyncpg
 from foremind.domain.errors import DatabaseUnsuitable
 from foremind.storage.failure_classes import kind_of, translate_errors
 from foremind.storage.fair_queue import ConnectionQueue
-from foremind.storage.named_queries import load_queries
+from foremind.storage.named_queries import as_one_read, load_queries
 from foremind.storage.sharding import SESSION_SETTINGS, is_sharded
 
 #: The role that the server assumes if its login may; row-level security applies to it.
@@ -152,22 +152,22 @@ class Database:
 
     async def rows(self, name: str, *args: object) -> Sequence[asyncpg.Record]:
         """Run a named query and return its rows."""
-        async with self._acquired() as raw:
+        async with self.acquired() as raw:
             return await raw.fetch(load_queries()[name], *args)  # type: ignore[no-any-return]
 
     async def row(self, name: str, *args: object) -> asyncpg.Record | None:
         """Run a named query and return its first row."""
-        async with self._acquired() as raw:
+        async with self.acquired() as raw:
             return await raw.fetchrow(load_queries()[name], *args)
 
     async def value(self, name: str, *args: object) -> Any:
         """Run a named query and return the first value of its first row."""
-        async with self._acquired() as raw:
+        async with self.acquired() as raw:
             return await raw.fetchval(load_queries()[name], *args)
 
     async def execute(self, name: str, *args: object) -> None:
         """Run a named query, discarding its result."""
-        async with self._acquired() as raw:
+        async with self.acquired() as raw:
             await raw.execute(load_queries()[name], *args)
 
     async def announce(self, announcement: msgspec.Struct) -> None:
@@ -203,7 +203,7 @@ class Database:
             first.append(_set_relationship(relationship_id))
         if not self.sharded:  # in one round trip; Citus would repeat both on each node
             first = ["; ".join(first)]
-        async with self._acquired() as raw:
+        async with self.acquired() as raw:
             try:
                 for statement in first:
                     await raw.execute(statement)
@@ -215,7 +215,8 @@ class Database:
                 raise
 
     @asynccontextmanager
-    async def _acquired(self) -> AsyncIterator[Any]:
+    async def acquired(self) -> AsyncIterator[Any]:
+        """Take a connection of the pool, in its turn if the current task queues for it."""
         queued = _queued.get()
         # Other tasks inherit the variable but do not queue: others may wait for them as well.
         if queued is None or queued[0] is not asyncio.current_task():
@@ -256,26 +257,41 @@ class Database:
 
 
 class RelationshipData:
-    """Runs named queries on the rows of one relationship, each in its own transaction."""
+    """Runs named queries on the rows of one relationship, which is the first argument of each.
+
+    A read is one statement, unless the database is sharded: Citus passes on to its workers what a
+    transaction sets, but not what a statement does. A write is a transaction.
+    """
 
     def __init__(self, database: Database, relationship_id: int) -> None:
         self._database = database
         self._relationship_id = relationship_id
 
     async def rows(self, name: str, *args: object) -> Sequence[asyncpg.Record]:
-        """Run a named query and return its rows."""
-        async with self._database.transaction(self._relationship_id) as connection:
-            return await connection.rows(name, *args)
+        """Run a named query that only reads, and return its rows."""
+        async with self._reading(name, args) as (raw, query):
+            return await raw.fetch(query, *args)  # type: ignore[no-any-return]
 
     async def row(self, name: str, *args: object) -> asyncpg.Record | None:
-        """Run a named query and return its first row."""
-        async with self._database.transaction(self._relationship_id) as connection:
-            return await connection.row(name, *args)
+        """Run a named query that only reads, and return its first row."""
+        async with self._reading(name, args) as (raw, query):
+            return await raw.fetchrow(query, *args)
 
     async def execute(self, name: str, *args: object) -> None:
         """Run a named query, discarding its result."""
         async with self._database.transaction(self._relationship_id) as connection:
             await connection.execute(name, *args)
+
+    @asynccontextmanager
+    async def _reading(self, name: str, args: Sequence[object]) -> AsyncIterator[tuple[Any, str]]:
+        assert args[0] == self._relationship_id
+        query = load_queries()[name]
+        if self._database.sharded:
+            async with self._database.transaction(self._relationship_id) as connection:
+                yield connection.raw, query
+        else:
+            async with self._database.acquired() as raw:
+                yield raw, as_one_read(query)
 
 
 def _set_relationship(relationship_id: int) -> str:

@@ -6,6 +6,16 @@ from pathlib import Path
 
 from foremind.runtime.assets import asset
 
+_ONE_READ = """\
+WITH within AS MATERIALIZED (
+    SELECT set_config('foremind.relationship', $1::bigint::text, true) AS relationship
+)
+SELECT found.* FROM within CROSS JOIN LATERAL (
+SELECT * FROM (
+{query}
+) AS asked
+WHERE within.relationship IS NOT NULL OFFSET 0
+) AS found"""
 _HEADER = re.compile(r"^-- name: (\w+)\n-- (.+\.)\n(?:--.*\n)*", re.MULTILINE)
 
 
@@ -23,6 +33,17 @@ def load_queries() -> dict[str, str]:
                 raise ValueError(f"{path}: {name} is defined twice")
             queries[name] = sql
     return queries
+
+
+@cache
+def as_one_read(query: str) -> str:
+    """Return a query, whose first parameter is a relationship, as a statement that sets it itself.
+
+    Row-level security examines no row before: the query refers to `within`, and OFFSET 0 keeps the
+    planner from mixing the two, so it begins once a row has come out of `within`. The setting ends
+    with the statement. A query that writes cannot be put like this.
+    """
+    return _ONE_READ.format(query=query)
 
 
 def _parse(path: Path) -> list[tuple[str, str]]:
