@@ -1,12 +1,17 @@
 -- name: records_of_relationship
--- Lists the newest records of a relationship, oldest first.
-SELECT * FROM (
+-- Lists the newest records of a relationship, oldest first, each with the layers' state.
+-- One row without a record stands for a relationship that has none.
+SELECT bond.layers_version, bond.summarised_turn_id, bond.erasures, users.name AS user_name, newest.*
+FROM relationships AS bond
+JOIN users ON users.id = bond.user_id
+LEFT JOIN (
     SELECT id, layer, kind, title, content, refs, details, embedding, made_by, session_id,
         created_at, updated_at, last_source_at, revision, used, used_at
     FROM records WHERE relationship_id = $1
     ORDER BY id DESC LIMIT $2
-) AS newest
-ORDER BY id;
+) AS newest ON true
+WHERE bond.id = $1
+ORDER BY newest.id;
 
 -- name: layers_state
 -- Reads the versions and cursors that a cache of a relationship's records depends on.

@@ -186,7 +186,8 @@ WITH due AS (
     SELECT due.id, 'ingest', turn.id, 'ingest', '', due.companion_id, $7, $7
     FROM due, turn WHERE $8::boolean
 )
-SELECT id FROM turn;
+SELECT id, EXISTS (SELECT FROM alternative_replies WHERE relationship_id = $1) AS alternatives
+FROM turn;
 
 -- name: find_turn
 -- Reads a turn that was not erased; of a reply, what it answers and which of the replies it is.

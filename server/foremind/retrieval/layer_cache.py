@@ -151,9 +151,7 @@ class LayerCache:
             _log.info("layers.too_large", relationship_id=relationship_id)
 
     async def _layers(self, relationship_id: int) -> RelationshipLayers:
-        # State first: a commit in between is then read twice rather than missed.
-        state = await self._store.state(relationship_id)
-        records = await self._store.all(relationship_id)
+        state, records = await self._store.layers(relationship_id)
         known = self._formats.get(relationship_id, _ASSUMED)
         return await asyncio.to_thread(
             RelationshipLayers,

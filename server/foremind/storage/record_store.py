@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -21,6 +22,8 @@ from foremind.domain.record import (
 from foremind.storage.database import Database
 from foremind.storage.record_changes import RecordChanges
 
+_STATE = [field.name for field in fields(LayersState)]
+
 
 class RecordStore:
     """Reads records of one relationship at a time, and begins changes to them."""
@@ -30,7 +33,7 @@ class RecordStore:
         self._fingerprint = fingerprint
 
     async def state(self, relationship_id: int) -> LayersState:
-        """Return the layers' state; records read after this call are at least of its version."""
+        """Return the layers' state."""
         row = await self._database.row("layers_state", relationship_id)
         if row is None:
             raise NotFound("id: expected the id of a relationship", param="id")
@@ -38,10 +41,18 @@ class RecordStore:
 
     async def all(self, relationship_id: int) -> list[Record]:
         """Return the newest records, at most `MAX_RECORDS`, oldest first."""
-        rows = await self._database.for_relationship(relationship_id).rows(
-            "records_of_relationship", relationship_id, MAX_RECORDS
-        )
-        return [_record(row) for row in rows]
+        return [record for _, record in await self._read(relationship_id) if record is not None]
+
+    async def layers(self, relationship_id: int) -> tuple[LayersState, list[Record]]:
+        """Return the layers' state, and the records that `all` returns, of one moment.
+
+        Raises:
+            NotFound: there is no such relationship.
+        """
+        rows = await self._read(relationship_id)
+        if not rows:
+            raise NotFound("id: expected the id of a relationship", param="id")
+        return rows[0][0], [record for _, record in rows if record is not None]
 
     async def find(self, relationship_id: int, record_id: int) -> Record:
         """Return one record.
@@ -101,6 +112,12 @@ class RecordStore:
             "add_audit", relationship_id, actor, action, subject, now
         )
 
+    async def _read(self, relationship_id: int) -> list[tuple[LayersState, Record | None]]:
+        rows = await self._database.for_relationship(relationship_id).rows(
+            "records_of_relationship", relationship_id, MAX_RECORDS
+        )
+        return [_layers_row(row) for row in rows]
+
     def begin_changes(
         self, relationship_id: int, now: datetime, erasures: int | None = None
     ) -> AbstractAsyncContextManager[RecordChanges]:
@@ -114,10 +131,13 @@ class RecordStore:
         )
 
 
-def _record(row: Any) -> Record:
+def _layers_row(row: Any) -> tuple[LayersState, Record | None]:
     values = dict(row)
+    state = LayersState(**{name: values.pop(name) for name in _STATE})
+    if values["id"] is None:
+        return state, None
     vector = values.pop("embedding")
-    return Record(
+    return state, Record(
         **(
             values
             | {

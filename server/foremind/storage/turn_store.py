@@ -273,9 +273,10 @@ class TurnStore:
             )
             if row is None:
                 return None
-            await connection.execute(
-                "delete_other_alternatives", session.relationship_id, reply_to, MAX_REPLIES - 1
-            )
+            if row["alternatives"]:
+                await connection.execute(
+                    "delete_other_alternatives", session.relationship_id, reply_to, MAX_REPLIES - 1
+                )
             turn_id = int(row["id"])
             relationship_id, session_id = session.relationship_id, session.session_id
             if origin:
