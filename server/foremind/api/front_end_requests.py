@@ -25,7 +25,7 @@ _CONTINUE = re.compile(
 #: The tags of passages of files and pages; a template may name the later ones before the first.
 _PASSAGES = (
     "context", "files_info", "files", "documents", "document", "search_results", "references",
-    "sources", "source", "ATTACHMENT_FILE",
+    "sources", "source", "knowledge", "passages", "results", "ATTACHMENT_FILE",
 )  # fmt: skip
 #: What begins a template or a note behind the question.
 _TEMPLATE = re.compile(r"^#+ ?task\b|<!--", re.IGNORECASE | re.MULTILINE)
@@ -36,7 +36,8 @@ _USER_QUERY = re.compile(r"<(user_query|query|question)>(.*?)</\1>", re.IGNORECA
 #: What stands before a question in a template.
 _QUESTION = re.compile(
     rf"^{_MARKS}(?:(?:my|the|user(?:'s)?|current|new|latest|original) ){{0,2}}"
-    rf"(?:query|question|message|request)(?: is)?{_MARKS}:\s*"
+    rf"(?:query|question|message|request|user|q)(?: is)?{_MARKS}:\s*"
+    r"|^[#\[*]{1,6} ?(?:\w+ ){0,2}(?:query|question)\W{0,6}$\s*"
     r"|\banswer (?:the|this|my) (?:\S{1,20} ){0,3}(?:question|query)\s?:\s*"
     rf"|^{_MARKS}(?:我的|用户|用戶)?(?:问题|問題|提问|質問|질문|frage|pregunta|pergunta|domanda|вопрос|soru|"
     r"vraag|pytanie)(?:是)?\s?[:：]\s*|问题是\s?[:：]\s*",
@@ -48,15 +49,21 @@ _MATERIAL = (
 )
 #: A line above passages that have no tags.
 _PASSAGE_HEADING = re.compile(
-    rf"^{_MARKS}(?!i |we |my )(?:\w+ ){{0,5}}(?:relevant|related|retrieved|reference|context|"
+    rf"^{_MARKS}(?!i |we |my )(?:\w+ ){{0,8}}(?:relevant|related|retrieved|reference|context|"
     r"background|search|web|knowledge|uploaded|attached|learned|following)[ -]"
     rf"(?:base |search |pieces of )?{_MATERIAL}\b[^\n:]{{0,100}}?(?::|\bbelow){_MARKS}$"
-    rf"|^{_MARKS}(?:use|using|based on|given|answer|the user has)\b[^\n]{{0,60}}"
-    r"\b(?:following|below|provided)\b"
+    rf"|^(?:[^.\n]{{1,80}}\. )?{_MARKS}(?:use|using|based on|given|answer|the user has)\b"
+    r"[^\n]{0,60}\b(?:following|below|provided)\b"
     rf"[^\n]{{0,30}}\b{_MATERIAL}\b.*$"
-    rf"|^{_MARKS}(?:context \d+|context|kontext|contexte|contexto|contesto|контекст){_MARKS}:$"
+    rf"|^{_MARKS}context(?: \d+)?{_MARKS}:$"
     r"|^\W{0,6}(?:参考|參考|已知|相关|相關|背景|引用)(?:资料|資料|信息|材料|内容)\s?[:：]"
     r"|^\W{0,6}(?:検索結果|参考情報|참고 자료|검색 결과)\s?[:：]",
+    re.IGNORECASE | re.MULTILINE,
+)
+#: Such a line if a question is marked as one below it.
+_MATERIAL_LINE = re.compile(
+    rf"^{_MARKS}(?:{_MATERIAL}|informa[ctç]\w*|kontext|quellen|contexte|contesto|контекст|источники)"
+    r"\b[^\n:.?!]{0,20}(?:\W{0,6}:\W{0,6}|(?<=\])|)$|^#+ context$",
     re.IGNORECASE | re.MULTILINE,
 )
 #: A line of a template, which tells the model what to do with passages.
@@ -64,7 +71,7 @@ _INSTRUCTION = re.compile(
     rf"{_MARKS}(?:when|if|use|using|given|based|answer|respond|reply|avoid|and answer|do not|don't|"
     rf"never|always|please|cite|you are|you must|keep|only|follow|remember|in your)\b[^?？]*"
     rf"\b(?:{_MATERIAL}|question|query|answer\w*|cit(?:e|ations?)|rules|language)\b[^?？]*"
-    r"|\s*(?:[-*•]|\d+[.)])\s.*|\W*#.*|\W*|(?:\w+ )?(?:answer|context)\s?:\s*"
+    r"|\s*(?:[-*•]|\d+[.)])\s.*|\W*#.*|\W*|(?:\w+ )?(?:answer|context|a)\s?:\s*"
     r"|.*(?:根据|基于|使用).*(?:资料|信息|语言|上下文).*",
     re.IGNORECASE,
 )
@@ -194,7 +201,9 @@ def _below_heading(text: str) -> tuple[str, str]:
     """Return passages that have no tags, and the question; no passages if there are none."""
     heading = _PASSAGE_HEADING.search(text)
     if heading is None:
-        return "", text
+        heading = _MATERIAL_LINE.search(text)
+        if heading is None or _QUESTION.search(text, heading.end()) is None:
+            return "", text
     before, after = text[: heading.start()].strip(), text[heading.end() :].strip()
     question = _question_in(before)
     if question:

@@ -18,7 +18,7 @@ _MARKS = r"[^\w\n]{0,6}"  # bounded, as texts may be megabytes of them
 #: of a conversation, a conversation, and what only a program wants (or rules out) in an answer.
 _STEMS = {
     "de": (
-        "erstell|generier|fass|gib|geben|schreib|nenn", "titel|überschrift|schlagw",
+        "erstell|erzeug|generier|fass|gib|geben|schreib|nenn", "titel|überschrift|schlagw",
         "thema|zusammen|stichw", "gespräch|unterhaltung|konversation",
         "erklärung|satzzeichen|anführungs|kontext",
     ),
@@ -40,7 +40,7 @@ _STEMS = {
         "会話|対話|チャット|この文", "説明|句読点|引用符|コンテキスト",
     ),
     "ko": (
-        "생성|요약|반환|작성", "제목|주제|태그", "요약|키워드", "대화|채팅|이 문장",
+        "생성|요약|반환|작성|만들", "제목|주제|태그", "요약|키워드", "대화|채팅|이 문장",
         "설명|문장 부호|따옴표|컨텍스트",
     ),
     "nl": (
@@ -66,7 +66,8 @@ _STEMS = {
         "açıklama|noktalama|tırnak|bağlam",
     ),
     "zh": (
-        "生成|返回|[总總][结結]|概括|摘要|提取|命名", "[标標][题題]|主[题題]|[标標][签籤]",
+        "生成|返回|[总總][结結]|概括|摘要|提取|命名",
+        "[标標][题題]|主[题題]|[标標][签籤]|名[字称稱]",
         "[总總][结結]|摘要|概括|关键词", "[对對会會][话話]|聊天|[这這]句[话話]",
         "解[释釋]|[标標][点點]|引[号號]|上下文",
     ),
@@ -80,6 +81,14 @@ _LIMITS = (
 _COUNTED = (
     r"words?\b|characters?\b|tokens\b|wört|wort|zeichen|mots\b|caract|caratt|palabras|parole\b|"
     r"palavras|слов|символ|słów|znak|woorden|tekens|kelime|karakter|[个個]?字|文字|글자|단어|자\b|คำ"
+)
+_ONLY = (
+    "only|just|nur|solo|sólo|uniquement|seulement|soltanto|apenas|somente|только|tylko|alleen|yalnızca"
+    "|sadece"
+)
+_ANSWER = (
+    "return|output|reply|respond|answer|antwort|gib|respond|devuelv|répond|renvoie|rispond|responda|"
+    "retorne|ответ|верни|odpowied|zwróć|antwoord|yanıt|cevap"
 )
 
 
@@ -96,15 +105,17 @@ _ASKING = re.compile(
     r"(?:^|[.!:;,)\"”»]\s{1,3}(?:to )?|\b(?:please|now|and|you (?:should|must|will|need to))\s)"
     rf"{_MARKS}(?:(?:please|now|your task is to)\s)?"
     r"(?:generate|provide|create|write|suggest|give|analy[sz]e|detect|name|classify|determine|"
-    r"extract|choose|pick|return|produce|translate|identify|condense|rephrase|complete|propose|"
-    rf"find|(summari[sz]e))\b|{_stems(0)}",
+    r"extract|choose|pick|return|produce|translate|identify|rephrase|complete|propose|"
+    r"describe|label|come up with|find|(?P<sums_up>summari[sz]e|condense)|"
+    rf"(?P<answers>you output|output|reply|respond|answer|what (?:is|should)))\b|{_stems(0)}",
     re.IGNORECASE | re.MULTILINE,
 )
-_TITLE = rf"\b(?:title|headline|subject line|tags?\b)|{_stems(1)}"
+_TITLE = rf"\b(?:titled?|headline|subject line|tags?\b)|{_stems(1)}"
 _ASKED_FOR = re.compile(
     rf"{_TITLE}|\b(?:summar(?:y|ies|i[sz])|emojis?|follow[- ]?ups?|search(?:es)?|quer(?:y|ies)|"
     r"keywords?|captions?|topics?|name|sentiments?|emotions?|expressions?|facts?|memor(?:y|ies)|"
-    rf"continuation|completion|suggestions?|standalone)|{_stems(2)}",
+    r"continuation|completion|suggestions?|standalone|labels?|language of th|"
+    rf"categor(?:y|ies))|{_stems(2)}",
     re.IGNORECASE,
 )
 _TITLE_REQUEST = re.compile(
@@ -120,15 +131,19 @@ _CHAT = re.compile(
 #: The form that a program wants, which people do not ask for in a chat.
 _FORM = re.compile(
     r"\b(?:punctuation|quot(?:ation|e) ?marks?|(?:no|without|any) quotes|lead-in|preamble|"
-    r"nothing (?:else|but the)|(?:additional|extra|other) (?:text|context)|explanations?\b|json\b|"
+    r"nothing (?:else|but the)|(?:additional|extra|other) (?:text|context)|explanations?\b|"
     r"in the same language|prompt (?:for|de|di|para)\b|(?:as|un|um|a|como|come) (?:\w+ )?prompt|"
-    r"(?:only|just) (?:\w+ )?(?:with )?the (?:\w+ )?(?:title|name|summary|topic|tags|text|query)|"
+    r"(?:only|just) (?:\w+ )?(?:with )?(?:the|a) (?:\w+ )?(?:title|name|summary|topic|tags|text)|"
     r"(?:title|name|summary|topic|tags|text) (?:text )?(?:only|itself)\b|"
     rf"(?:{_LIMITS})\W{{1,3}}\w{{1,12}}[ -]?(?:{_COUNTED})|\w{{1,5}}-words?\b)"
     r"|(?:\d|\w{3,6})(?:-| to | or |–|~| bis | à | a | o | of | ou | или | ila |到|から|에서)"
     rf"(?:\w{{1,12}}|\S{{1,3}})[ -]?(?:{_COUNTED})"
     rf"|(?:{_COUNTED}) (?:max\w*|or (?:less|fewer)|ou moins|o menos|ou menos|içinde)"
-    rf"|\d ?(?:{_COUNTED}) ?符?(?:以内|以內|以下|이내|内)|{_stems(4)}",
+    rf"|\d ?(?:{_COUNTED}) ?符?(?:以内|以內|以下|이내|内)"
+    rf"|(?<![a-z])json(?![a-z])|\b(?:{_ANSWER})[^.\n]{{0,30}}\b(?:{_ONLY})\b"
+    rf"|\b(?:{_ONLY}) (?:{_ANSWER})|不超[过過]"
+    r"|[只仅僅](?:需要?)?(?:返回|输出|輸出|回复|给出)|(?:のみ|だけ)を?(?:返|出力)|만 ?(?:출력|반환)"
+    rf"|{_stems(4)}",
     re.IGNORECASE,
 )
 #: A conversation that is quoted: with who said what, below a heading, or before a cue.
@@ -197,7 +212,7 @@ def _states_task(text: str) -> bool:
         near = text[max(0, request.start() - _SENTENCE_CHARS_BEFORE) :][:_SENTENCE_CHARS]
         if (
             _CHAT.search(near) is not None
-            and (request[1] or _ASKED_FOR.search(near) is not None)
+            and (request["sums_up"] or _ASKED_FOR.search(near) is not None)
             and _FORM.search(text[max(0, request.start() - _FORM_CHARS) :][: 2 * _FORM_CHARS])
         ):
             return True
@@ -209,8 +224,10 @@ def _requests(text: str) -> bool:
     found = [match.start() for match in _ASKED_FOR.finditer(text)]
     for request in _ASKING.finditer(text):
         following = bisect_left(found, request.end())
-        if request[1] or (
-            following < len(found) and found[following] < request.end() + _REQUEST_CHARS
+        if request["sums_up"] or (
+            not request["answers"]
+            and following < len(found)
+            and found[following] < request.end() + _REQUEST_CHARS
         ):
             return True
     return False
