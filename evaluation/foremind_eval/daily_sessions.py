@@ -228,7 +228,7 @@ class DailySessions:
             text,
             self._clock.now(),
         )
-        self._core.ingester.cache_turn_vector(stored.id, context.vector)
+        self._core.ingester.cache_turn(stored.id, text, context.vector)
         self.messages += 1
         return stored.id
 

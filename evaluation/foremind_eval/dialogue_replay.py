@@ -76,7 +76,7 @@ async def replay_dialogue(
         for turn in turns:
             turn_id = await _store_turn(core, session, turn)
             if turn_id is not None:
-                core.ingester.cache_turn_vector(turn_id, await vectors.embed(turn.text))
+                core.ingester.cache_turn(turn_id, turn.text, await vectors.embed(turn.text))
                 outcome = await core.ingester.ingest(session.relationship_id, turn_id)
                 _record_memory(memory_of, turn.id, outcome)
                 if previous is not None and outcome is not None and _is_answer(outcome):

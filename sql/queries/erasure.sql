@@ -218,10 +218,12 @@ WHERE relationship_id = $1 AND id = $2;
 -- Deletes the facts that a memory states.
 DELETE FROM memory_facts WHERE relationship_id = $1 AND memory_id = $2;
 
--- name: insert_memory_fact
--- Stores a fact that a memory states, with the memory's speaker and time.
+-- name: insert_memory_facts
+-- Stores facts that memories state, with the memory's speaker and time.
 INSERT INTO memory_facts (relationship_id, speaker, slot, value, memory_id, said_at)
-SELECT $1, speaker, $3, $4, id, created_at FROM memories WHERE relationship_id = $1 AND id = $2
+SELECT $1, memory.speaker, stated.slot, stated.value, memory.id, memory.created_at
+FROM unnest($2::bigint[], $3::text[], $4::text[]) AS stated (memory_id, slot, value)
+JOIN memories AS memory ON memory.relationship_id = $1 AND memory.id = stated.memory_id
 ON CONFLICT DO NOTHING;
 
 -- name: sessions_of_turns

@@ -1,156 +1,181 @@
 -- name: lock_relationship
 -- Locks a relationship, so that one transaction at a time changes what it remembers.
-SELECT erasures FROM relationships WHERE id = $1 FOR NO KEY UPDATE;
+SELECT erasures, memory_version FROM relationships WHERE id = $1 FOR NO KEY UPDATE;
 
--- name: store_turn_vector
--- Stores a turn's vector, if it was made by the store's model and the text is unchanged.
-UPDATE turns SET embedding = $2
-FROM embedding_model
-WHERE relationship_id = $4 AND turns.id = $1 AND fingerprint = $3 AND removed_at IS NULL
-    AND content = $5 AND dimension = vector_dims($2::halfvec)
-RETURNING turns.id;
-
--- name: context_window
--- Lists the turns around one in its session, four on either side, with vector and memory.
+-- name: turns_to_ingest
+-- Lists turns with those around them in their sessions, and what ingesting them needs.
+-- Four on either side, and five before, as the question that a turn answers has a window too.
 -- An event has no session, and stands alone.
 -- Erased turns are skipped; an expired text is replaced by that of its memory.
-SELECT turn.id, turn.speaker, turn.embedding, memory.id AS memory_id,
-    CASE WHEN turn.removed_at IS NULL THEN turn.content ELSE memory.content END AS content
+SELECT turn.id, turn.session_id, turn.speaker, turn.event_type, turn.created_at, turn.embedding,
+    CASE WHEN turn.removed_at IS NULL THEN turn.content ELSE memory.content END AS content,
+    turn.removed_at IS NOT NULL AS removed,
+    coalesce(turn.message_id, asked.message_id) AS message_id,
+    memory.id AS memory_id, memory.term_count, merged.memory_id AS merged_into,
+    account.name AS user_name, account.time_zone,
+    concat_ws('-', coalesce(account.language, 'en'), account.region) AS language,
+    companion.name AS companion_name, companion.settings AS companion_settings,
+    relationship.settings, relationship.operator_settings
 FROM (
-    (SELECT id FROM turns
-     WHERE relationship_id = $2
-        AND session_id = (SELECT session_id FROM turns WHERE relationship_id = $2 AND id = $1)
-        AND id <= $1
-        AND (removed_at IS NULL OR EXISTS (
-            SELECT FROM memories WHERE relationship_id = $2 AND source_turn_id = turns.id
-        ))
-     ORDER BY id DESC LIMIT 5)
-    UNION ALL
-    (SELECT id FROM turns
-     WHERE relationship_id = $2
-        AND session_id = (SELECT session_id FROM turns WHERE relationship_id = $2 AND id = $1)
-        AND id > $1
-        AND (removed_at IS NULL OR EXISTS (
-            SELECT FROM memories WHERE relationship_id = $2 AND source_turn_id = turns.id
-        ))
-     ORDER BY id LIMIT 4)
-    UNION ALL
-    (SELECT id FROM turns WHERE relationship_id = $2 AND id = $1 AND session_id IS NULL)
+    SELECT DISTINCT near.id
+    FROM turns AS given
+    CROSS JOIN LATERAL (
+        (SELECT id FROM turns
+         WHERE relationship_id = $1 AND session_id = given.session_id AND id <= given.id
+            AND (removed_at IS NULL OR EXISTS (
+                SELECT FROM memories WHERE relationship_id = $1 AND source_turn_id = turns.id
+            ))
+         ORDER BY id DESC LIMIT 6)
+        UNION ALL
+        (SELECT id FROM turns
+         WHERE relationship_id = $1 AND session_id = given.session_id AND id > given.id
+            AND (removed_at IS NULL OR EXISTS (
+                SELECT FROM memories WHERE relationship_id = $1 AND source_turn_id = turns.id
+            ))
+         ORDER BY id LIMIT 4)
+        UNION ALL
+        SELECT given.id WHERE given.session_id IS NULL
+    ) AS near
+    WHERE given.relationship_id = $1 AND given.id = ANY ($2::bigint[]) AND given.removed_at IS NULL
 ) AS near
-JOIN turns AS turn ON turn.relationship_id = $2 AND turn.id = near.id
+JOIN turns AS turn ON turn.relationship_id = $1 AND turn.id = near.id
+JOIN relationships AS relationship ON relationship.id = $1
+JOIN companions AS companion ON companion.id = relationship.companion_id
+JOIN users AS account ON account.id = relationship.user_id
+LEFT JOIN turns AS asked ON asked.relationship_id = $1 AND asked.id = turn.reply_to
 LEFT JOIN memories AS memory
-    ON memory.relationship_id = $2 AND memory.source_turn_id = turn.id
+    ON memory.relationship_id = $1 AND memory.source_turn_id = turn.id
+LEFT JOIN memory_sources AS merged
+    ON merged.relationship_id = $1 AND merged.turn_id = turn.id
 ORDER BY turn.id;
 
--- name: find_memory_of_turn
--- Finds the memory that a turn became, or was merged into.
-SELECT id FROM memories WHERE relationship_id = $1 AND source_turn_id = $2
-UNION ALL
-SELECT memory_id FROM memory_sources WHERE relationship_id = $1 AND turn_id = $2;
-
 -- name: similar_memories
--- Lists the memories nearest to a turn by the vectors of their texts without context.
-WITH said AS MATERIALIZED (
-    SELECT embedding FROM turns WHERE relationship_id = $1 AND id = $2 AND embedding IS NOT NULL
-)
-SELECT near.id, near.speaker, near.content, near.significance, near.created_at,
-    -(turn.embedding <#> said.embedding) AS cosine
-FROM said
+-- Lists the memories nearest to turns by the vectors of their texts without context.
+SELECT said.id AS turn_id, near.id, near.speaker, near.content, near.significance,
+    near.created_at, near.nearness, -(turn.embedding <#> said.embedding) AS cosine
+FROM unnest($2::bigint[], $3::halfvec[]) AS said (id, embedding)
 CROSS JOIN LATERAL (
-    SELECT id, speaker, content, significance, created_at, source_turn_id
+    SELECT id, speaker, content, significance, created_at, source_turn_id,
+        -(embedding <#> said.embedding) AS nearness
     FROM memories
     WHERE relationship_id = $1 AND superseded_by IS NULL
     ORDER BY embedding <#> said.embedding
     LIMIT 10
 ) AS near
 JOIN turns AS turn ON turn.relationship_id = $1 AND turn.id = near.source_turn_id
-WHERE turn.embedding IS NOT NULL AND turn.id <> $2
-ORDER BY cosine DESC;
+WHERE turn.embedding IS NOT NULL AND turn.id <> said.id
+ORDER BY said.id, cosine DESC;
 
--- name: insert_memory
--- Stores a memory with its terms, once per source turn, if its vector is of the store's model.
+-- name: facts_of_slots
+-- Lists what memories state about some slots.
+SELECT memory_id, speaker, slot, value, said_at FROM memory_facts
+WHERE relationship_id = $1 AND slot = ANY ($2::text[])
+ORDER BY memory_id;
+
+-- name: store_memories
+-- Stores memories with terms and facts, once per source turn, and new vectors and terms of others.
+-- It sets the memory version, and changes the counts of memories and terms alike. New memories must
+-- be of the store's model. A term of a new memory has the negative id of its turn.
 WITH stored AS (
     INSERT INTO memories (
         relationship_id, created_at, source_turn_id, significance, term_count, memory_type,
         speaker, embedding, content, reasons, happened_from, happened_to, words, session_id, version
     )
-    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $13, $14, $15, $16, said.session_id, $17
+    SELECT $1, made.created_at, made.turn_id, made.significance, made.length, made.memory_type,
+        made.speaker, made.embedding, made.content, made.reasons, made.happened_from,
+        made.happened_to, made.words, said.session_id, $2
     FROM embedding_model
-    LEFT JOIN turns AS said ON said.relationship_id = $1 AND said.id = $3
-    WHERE fingerprint = $12 AND dimension = vector_dims($8::halfvec)
+    CROSS JOIN unnest(
+        $4::timestamptz[], $5::bigint[], $6::real[], $7::real[], $8::text[], $9::text[],
+        $10::halfvec[], $11::text[], $12::jsonb[], $13::timestamptz[], $14::timestamptz[],
+        $15::bytea[]
+    ) WITH ORDINALITY AS made (
+        created_at, turn_id, significance, length, memory_type, speaker, embedding, content,
+        reasons, happened_from, happened_to, words, number
+    )
+    LEFT JOIN turns AS said ON said.relationship_id = $1 AND said.id = made.turn_id
+    WHERE fingerprint = $3 AND dimension = vector_dims(made.embedding)
+    ORDER BY made.number
     ON CONFLICT (relationship_id, source_turn_id) DO NOTHING
-    RETURNING id, relationship_id
-), words AS (
-    INSERT INTO memory_terms (relationship_id, term, memory_id, frequency)
-    SELECT stored.relationship_id, word.term, stored.id, word.frequency
-    FROM stored, unnest($10::text[], $11::real[]) AS word (term, frequency)
-    ON CONFLICT DO NOTHING -- else Citus would COPY them, which row-level security refuses
-)
-UPDATE relationships AS relationship
-SET memory_count = memory_count + 1, term_count = relationship.term_count + $5
-FROM stored WHERE relationship.id = $1
-RETURNING stored.id;
-
--- name: reembed_memory
--- Replaces a memory's vector, and adds the terms that a neighbouring turn contributes.
-WITH known AS (
-    SELECT term_count FROM memories WHERE id = $1 AND relationship_id = $2
+    RETURNING id, source_turn_id, speaker, created_at
 ), changed AS (
-    UPDATE memories SET embedding = $3, term_count = $4, words = $7, version = $8
-    WHERE id = $1 AND relationship_id = $2
-), words AS (
+    UPDATE memories
+    SET embedding = given.embedding, term_count = given.length, words = given.words, version = $2
+    FROM unnest($16::bigint[], $17::halfvec[], $18::real[], $19::bytea[])
+        AS given (id, embedding, length, words)
+    WHERE memories.relationship_id = $1 AND memories.id = given.id
+), terms AS (
     INSERT INTO memory_terms (relationship_id, term, memory_id, frequency)
-    SELECT $2, word.term, $1, word.frequency
-    FROM known, unnest($5::text[], $6::real[]) AS word (term, frequency)
+    SELECT $1, word.term, coalesce(stored.id, word.memory_id), word.frequency
+    FROM unnest($20::bigint[], $21::text[], $22::real[]) AS word (memory_id, term, frequency)
+    LEFT JOIN stored ON stored.source_turn_id = -word.memory_id
+    WHERE word.memory_id > 0 OR stored.id IS NOT NULL
+    -- Citus would COPY them without this, which row-level security refuses.
     ON CONFLICT (relationship_id, term, memory_id) DO UPDATE SET frequency = excluded.frequency
+), facts AS (
+    INSERT INTO memory_facts (relationship_id, speaker, slot, value, memory_id, said_at)
+    SELECT $1, stored.speaker, stated.slot, stated.value, stored.id, stored.created_at
+    FROM stored
+    JOIN unnest($23::bigint[], $24::text[], $25::text[]) AS stated (turn_id, slot, value)
+        ON stated.turn_id = stored.source_turn_id
+    ON CONFLICT DO NOTHING -- likewise
+), counted AS (
+    UPDATE relationships
+    SET memory_version = $2, memory_count = memory_count + $26, term_count = term_count + $27
+    WHERE id = $1
 )
-UPDATE relationships AS relationship
-    SET term_count = relationship.term_count + $4 - known.term_count
-FROM known WHERE relationship.id = $2;
+SELECT id, source_turn_id FROM stored;
 
--- name: merge_into_memory
--- Merges a repeating turn into a memory, which becomes more significant.
-WITH source AS (
+-- name: merge_into_memories
+-- Merges repeating turns into memories, and changes the significance of memories.
+WITH sources AS (
     INSERT INTO memory_sources (relationship_id, turn_id, memory_id, said_at)
-    VALUES ($2, $3, $1, $4)
-), trace AS (
+    SELECT $1, repeated.turn_id, repeated.memory_id, repeated.said_at
+    FROM unnest($2::bigint[], $3::bigint[], $4::timestamptz[])
+        AS repeated (turn_id, memory_id, said_at)
+    ON CONFLICT DO NOTHING -- else Citus would COPY them, which row-level security refuses
+), traces AS (
     INSERT INTO memory_changes
         (relationship_id, memory_id, change, other_turn_id, reason, changed_at)
-    VALUES ($2, $1, 'merged', $3, $5, $6)
+    SELECT $1, repeated.memory_id, 'merged', repeated.turn_id, repeated.reason, $6
+    FROM unnest($2::bigint[], $3::bigint[], $5::text[]) AS repeated (turn_id, memory_id, reason)
+    ON CONFLICT DO NOTHING -- likewise
 )
 UPDATE memories
-SET significance = $7, reasons = $8, created_at = greatest(created_at, $4),
-    version = $9
-WHERE id = $1 AND relationship_id = $2;
+SET significance = given.significance, reasons = given.reasons,
+    created_at = greatest(created_at, given.said_at), version = $11
+FROM unnest($7::bigint[], $8::real[], $9::jsonb[], $10::timestamptz[])
+    AS given (id, significance, reasons, said_at)
+WHERE memories.relationship_id = $1 AND memories.id = given.id;
 
--- name: rescore_memory
--- Changes the significance of a memory.
-UPDATE memories SET significance = $3, reasons = $4, version = $5
-WHERE id = $1 AND relationship_id = $2;
-
--- name: insert_fact
--- Stores a fact that a memory states.
-INSERT INTO memory_facts (relationship_id, speaker, slot, value, memory_id, said_at)
-VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT DO NOTHING;
-
--- name: contradicting_facts
--- Lists the memories that state another value of a fact.
-SELECT memory_id, said_at FROM memory_facts
-WHERE relationship_id = $1 AND speaker = $2 AND slot = $3 AND value <> $4 AND memory_id <> $5;
-
--- name: supersede_memory
--- Marks a memory as superseded, unless it is already.
+-- name: supersede_memories
+-- Marks memories as superseded by others, unless they are already.
 WITH marked AS (
-    UPDATE memories SET superseded_by = $3, version = $6
-    WHERE id = $1 AND relationship_id = $2 AND superseded_by IS NULL
-    RETURNING id
+    UPDATE memories SET superseded_by = given.newer, version = $6
+    FROM unnest($2::bigint[], $3::bigint[], $4::text[]) AS given (older, newer, reason)
+    WHERE memories.relationship_id = $1 AND memories.id = given.older AND superseded_by IS NULL
+    RETURNING memories.id, superseded_by, given.reason
 )
 INSERT INTO memory_changes (relationship_id, memory_id, change, other_turn_id, reason, changed_at)
-SELECT $2, marked.id, 'superseded', newer.source_turn_id, $4, $5
-FROM marked JOIN memories AS newer ON newer.relationship_id = $2 AND newer.id = $3
+SELECT $1, marked.id, 'superseded', newer.source_turn_id, marked.reason, $5
+FROM marked JOIN memories AS newer ON newer.relationship_id = $1 AND newer.id = marked.superseded_by
 -- Else Citus would COPY it, which row-level security refuses.
 ON CONFLICT DO NOTHING;
+
+-- name: end_wait
+-- Stores vectors of turns, if the store's model made them, and ends the wait of turns for steps.
+-- It counts the vectors that it stored.
+WITH ended AS (
+    DELETE FROM curation_steps
+    WHERE relationship_id = $1 AND turn_id = ANY ($5::bigint[]) AND step = ANY ($6::text[])
+), vectors AS (
+    UPDATE turns SET embedding = made.embedding
+    FROM embedding_model, unnest($2::bigint[], $3::halfvec[]) AS made (id, embedding)
+    WHERE turns.relationship_id = $1 AND turns.id = made.id AND fingerprint = $4
+        AND dimension = vector_dims(made.embedding)
+    RETURNING turns.id
+)
+SELECT count(*) AS stored FROM vectors;
 
 -- name: raise_memory_version
 -- Raises a relationship's memory version, which makes its cached contexts stale.
@@ -167,11 +192,6 @@ WHERE relationship.id = $1
 ON CONFLICT (relationship_id, step, turn_id) DO UPDATE
 SET due_at = excluded.due_at, since = excluded.since, place = excluded.place,
     marks = known.marks + 1, attempts = 0, code = NULL, held_at = NULL;
-
--- name: dequeue_turn
--- Records that steps have processed a turn.
-DELETE FROM curation_steps
-WHERE relationship_id = $1 AND turn_id = $2 AND step = ANY ($3::text[]);
 
 -- name: announce
 -- Notifies every server process when the transaction commits, in order.

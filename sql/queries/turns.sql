@@ -262,19 +262,3 @@ JOIN sessions AS session
 WHERE turn.relationship_id = $1
 ORDER BY turn.id DESC
 LIMIT $2;
-
--- name: turn_to_ingest
--- Reads a turn with what ingesting it needs: names, time zone, language and settings.
-SELECT turn.id, turn.relationship_id, turn.speaker, turn.event_type, turn.content,
-    turn.created_at, coalesce(turn.message_id, asked.message_id) AS message_id,
-    account.name AS user_name, account.time_zone,
-    concat_ws('-', coalesce(account.language, 'en'), account.region) AS language,
-    companion.name AS companion_name,
-    companion.settings AS companion_settings, relationship.settings, relationship.operator_settings
-FROM turns AS turn
-JOIN relationships AS relationship ON relationship.id = turn.relationship_id
-JOIN companions AS companion ON companion.id = relationship.companion_id
-JOIN users AS account ON account.id = relationship.user_id
-LEFT JOIN turns AS asked
-    ON asked.relationship_id = turn.relationship_id AND asked.id = turn.reply_to
-WHERE turn.relationship_id = $1 AND turn.id = $2 AND turn.removed_at IS NULL;

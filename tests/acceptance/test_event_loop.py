@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from foremind.memory.ingest import MemoryIngester
+from foremind.memory.ingest_decisions import TurnJudge
 from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.acceptance.test_message_path import send_and_wait
 from tests.acceptance.world import world
@@ -33,7 +34,7 @@ async def test_the_watchdog_names_what_blocks_the_event_loop(
     start: StartServer, watchdog: Watchdog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the server's own callbacks count, not what a test does itself."""
-    judge: Any = MemoryIngester._judge
+    judge: Any = TurnJudge.judge
 
     def judge_slowly(*args: Any) -> Any:
         _use_processor(2 * MAX_CALLBACK_S)
@@ -43,10 +44,10 @@ async def test_the_watchdog_names_what_blocks_the_event_loop(
     _use_processor(2 * MAX_CALLBACK_S)
     await send_and_wait(client, "I promise to water your plants")
     assert watchdog.violations == []
-    monkeypatch.setattr(MemoryIngester, "_judge", judge_slowly)
+    monkeypatch.setattr(TurnJudge, "judge", judge_slowly)
     await send_and_wait(client, "I promise to feed your cat too")
     assert watchdog.violations
-    assert all(MemoryIngester.ingest.__qualname__ in hold for hold in watchdog.violations)
+    assert all(MemoryIngester.ingest_turns.__qualname__ in hold for hold in watchdog.violations)
     # The sampled stack ends in `judge_slowly`.
     assert all(f"< {Path(__file__).name}:" in hold for hold in watchdog.violations)
     watchdog.violations.clear()

@@ -78,15 +78,16 @@ class Ana:
         """Return the policies that ingest and curation use."""
         services = self.session._services
         turn_id = (await services.stores.turns.recent_turns(self.relationship, 1))[0].id
-        turn = await self.server.app.core.stores.memories.turn(self.relationship, turn_id)
+        memories = self.server.app.core.stores.memories
+        turns = await memories.turns(self.relationship, [turn_id])
         relationship = (
             await services.after_reply.background_worker._curation_store.relationship_state(
                 self.relationship
             )
         )
-        assert turn is not None and relationship is not None
+        assert turns is not None and relationship is not None
         context = await services.after_reply.background_worker._steps.context_for(relationship)
-        ingest_policy = services.after_reply.ingester.policy_of(turn)
+        ingest_policy = services.after_reply.ingester.policy_of(turns)
         assert context.policy == ingest_policy.layers
         assert context.model.server is not None
         assert (context.model.server.options.model, context.model.server.options.address.url) == (

@@ -105,8 +105,11 @@ async def test_a_vector_that_is_being_stored_keeps_its_model(
             pass
 
     async with built.database.transaction(session.relationship_id) as connection:
-        stored = ("store_turn_vector", turn.id, vector, fingerprint, session.relationship_id, "hi")
-        assert await connection.row(*stored) is not None
+        relationship_id = session.relationship_id
+        stored = await connection.row(
+            "end_wait", relationship_id, [turn.id], [vector], fingerprint, [], []
+        )
+        assert stored == (1,)
         starting = asyncio.create_task(start())
         await eventually_async(owner_of(built).is_waited_for)
     with pytest.raises(ModelMismatch, match="all-MiniLM-L6-v2"):

@@ -1,4 +1,4 @@
-"""Ingest and rating: steps that take turns one by one, durably, in every process at once."""
+"""Ingest and rating: steps that take turns, durably, in every process at once."""
 
 import asyncio
 import json
@@ -13,6 +13,7 @@ from foremind.background.worker import BackgroundWorker
 from foremind.domain.companion import SignificanceRules
 from foremind.domain.settings.settings import Settings
 from foremind.domain.turn import OpenedSession
+from foremind.memory.ingest import MAX_TURNS
 from foremind_eval.doubles.background_answers import background_answer
 from foremind_eval.doubles.model_server import Chat
 from tests.conftest import PATIENCE, eventually, eventually_async, owner_of
@@ -266,10 +267,11 @@ async def test_a_turn_that_a_killed_worker_was_ingesting_is_ingested_by_another(
     assert ingested(bench) == 1
 
 
-async def test_a_clean_stop_lets_the_turn_in_progress_finish(bench: Bench) -> None:
-    """Those after it wait for the next process."""
-    session = await bench.open_session(**NO_MODEL)
-    await store(bench, session, "I promise to be early", "I promise to be late")
+async def test_a_clean_stop_lets_the_turns_in_progress_finish(bench: Bench) -> None:
+    """Those after them wait for the next process."""
+    session = await bench.open_session(**NO_MODEL, consolidate=False)
+    texts = [f"I promise to bring {number} lanterns" for number in range(MAX_TURNS + 1)]
+    await store(bench, session, *texts)
     async with held_up(bench, session):
         await bench.worker.__aenter__()
         await tries_to_ingest(bench)
@@ -278,7 +280,7 @@ async def test_a_clean_stop_lets_the_turn_in_progress_finish(bench: Bench) -> No
         assert not stopping.done()
     async with asyncio.timeout(PATIENCE):
         await stopping
-    assert await remembered(bench, session) == ["I promise to be early"]
+    assert await remembered(bench, session) == texts[:MAX_TURNS]
     step = await bench.step(session, "ingest")
     assert (step.state, step.behind) == ("due", 1)
 

@@ -23,6 +23,7 @@ from foremind.domain.clock import Clock
 from foremind.domain.errors import Conflict, ForemindError
 from foremind.domain.relationship import RelationshipState
 from foremind.domain.step import RULES_PLACE, ScheduledStep, StepState, place_of
+from foremind.memory.ingest import MAX_TURNS
 from foremind.storage.curation_store import CurationStore
 from foremind.storage.step_store import StepStore
 
@@ -86,18 +87,28 @@ class LaneRunner:
         self._wake(relationship.id)
 
     async def _run_turns(self, lane: RunningLane) -> None:
-        """Run a step for each of the turns that wait for it; one that fails stops no other."""
-        for state in await self._due_states(lane):
-            if self.stopping:
-                return
-            lane.step = STEPS_BY_NAME[state.step].name
+        """Run a step for the turns that wait for it; one that fails stops no other.
+
+        Those to be ingested are ingested together, unless that fails.
+        """
+        states = await self._due_states(lane)
+        size = MAX_TURNS if lane.lane == "ingest" else 1
+        waiting = [states[first : first + size] for first in range(0, len(states), size)]
+        while waiting and not self.stopping:
+            batch = waiting.pop(0)
+            lane.step = STEPS_BY_NAME[batch[0].step].name
+            turn_ids = [state.turn_id for state in batch]
             try:
-                found = await self._turn_steps.run(lane.step, lane.relationship_id, state.turn_id)
+                done = await self._turn_steps.run(lane.step, lane.relationship_id, turn_ids)
             except Exception as error:  # must not stop other turns
-                await self._record_failure(lane.relationship_id, state, error)
+                if len(batch) > 1:
+                    waiting[:0] = [[state] for state in batch]
+                else:
+                    await self._record_failure(lane.relationship_id, batch[0], error)
                 continue
-            if not found:
-                await self._step_store.drop_turn(lane.relationship_id, state)
+            for state in batch:
+                if state.turn_id not in done:
+                    await self._step_store.drop_turn(lane.relationship_id, state)
 
     async def _run_steps(self, lane: RunningLane, context: CurationContext) -> None:
         relationship = context.relationship

@@ -1,7 +1,7 @@
 """Memories: how they are stored, indexed, retrieved and ranked."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import get_args
 
@@ -38,7 +38,7 @@ class MemoryText:
 
 @dataclass(frozen=True, slots=True)
 class ReembeddedMemory:
-    """A memory re-embedded with a neighbouring turn; `new_terms` are that turn's terms."""
+    """A memory re-embedded with neighbouring turns; `new_terms` are the terms of these turns."""
 
     text: MemoryText
     new_terms: frozenset[str]
@@ -46,18 +46,30 @@ class ReembeddedMemory:
 
 @dataclass(frozen=True, slots=True)
 class NewMemory:
-    """A memory to be stored; `reasons` is JSON, `happened` the time span it refers to."""
+    """A memory to be stored; `reasons` is JSON, `happened` the time span it refers to.
 
+    `facts` are what it states.
+    """
+
+    turn_id: int
+    created_at: datetime
+    speaker: Speaker
+    content: str
+    memory_type: str
     significance: float
     reasons: str
-    memory_type: str
     text: MemoryText
     happened: tuple[datetime, datetime] | None
+    facts: Sequence["Fact"]
 
 
 @dataclass(frozen=True, slots=True)
 class SimilarMemory:
-    """A memory that a turn may repeat; `cosine` compares the texts without context."""
+    """A memory that a turn may repeat.
+
+    `cosine` compares the texts without context, `nearness` the turn's text with the memory in its
+    context.
+    """
 
     id: int
     speaker: Speaker
@@ -65,6 +77,7 @@ class SimilarMemory:
     significance: float
     created_at: datetime
     cosine: float
+    nearness: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +86,55 @@ class Fact:
 
     slot: str
     value: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatedFact:
+    """A fact that a memory states of its speaker."""
+
+    memory_id: int
+    speaker: Speaker
+    fact: Fact
+    said_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedMemory:
+    """A memory that a turn repeats, for a reason."""
+
+    memory_id: int
+    turn_id: int
+    said_at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RescoredMemory:
+    """The new significance of a memory, why as JSON, and when a turn repeated it, if any did."""
+
+    significance: float
+    reasons: str
+    said_at: datetime | None = None
+
+
+@dataclass(slots=True)
+class MemoryChanges:
+    """What ingesting turns changes of memories.
+
+    A memory that is not stored yet has the negative id of its turn. `growth` is by how much the sum
+    of all term weights grows; `rescored` and `reembedded` are by memory, `superseded` is by the
+    older memory, with the newer one and why.
+    """
+
+    new: list[NewMemory] = field(default_factory=list)
+    growth: float = 0.0
+    reembedded: dict[int, ReembeddedMemory] = field(default_factory=dict)
+    repeated: list[RepeatedMemory] = field(default_factory=list)
+    rescored: dict[int, RescoredMemory] = field(default_factory=dict)
+    superseded: dict[int, tuple[int, str]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.reembedded or self.rescored or self.superseded)
 
 
 class KnownMemory(msgspec.Struct, frozen=True, gc=False):

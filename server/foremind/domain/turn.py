@@ -1,5 +1,6 @@
 """Turns, the sessions that they belong to, and the forms that ingest reads them in."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -142,29 +143,6 @@ class AnswerElsewhere:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnToRemember:
-    """A turn to be ingested; `message_id` is that of the user's turn which it is or answers.
-
-    `event_type` is set for what happened, which nobody said. `language` is the player's, English if
-    it is unknown.
-    """
-
-    id: int
-    relationship_id: int
-    speaker: Speaker
-    event_type: EventType | None
-    content: str
-    created_at: datetime
-    message_id: str | None
-    user_name: str
-    companion_name: str
-    time_zone: str
-    language: str
-    companion_settings: CompanionSettings
-    settings: RelationshipSettings
-
-
-@dataclass(frozen=True, slots=True)
 class ExchangeTurn:
     """A turn of a context window; `vector` and `memory_id` if it has them.
 
@@ -176,3 +154,62 @@ class ExchangeTurn:
     content: str
     vector: npt.NDArray[np.float32] | None
     memory_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnToRemember(ExchangeTurn):
+    """A turn that is ingested, or is near one; `message_id` is that of the message that it is or
+    answers.
+
+    `event_type` is set for what happened, which nobody said and which has no session. `removed`:
+    only the text of its memory is left. `terms` is the sum of its memory's term weights;
+    `merged_into` the memory that it repeats.
+    """
+
+    session_id: UUID | None
+    event_type: EventType | None
+    created_at: datetime
+    message_id: str | None
+    removed: bool
+    terms: float
+    merged_into: int | None
+
+    @property
+    def remembered_as(self) -> int | None:
+        """The memory that it became or was merged into; None if neither."""
+        return self.memory_id if self.merged_into is None else self.merged_into
+
+
+@dataclass(frozen=True, slots=True)
+class TurnsToRemember:
+    """Turns by id, in order, with those around them, of one relationship.
+
+    `language` is the player's, English if it is unknown.
+    """
+
+    turns: Mapping[int, TurnToRemember]
+    user_name: str
+    companion_name: str
+    time_zone: str
+    language: str
+    companion_settings: CompanionSettings
+    settings: RelationshipSettings
+
+    def turn(self, turn_id: int) -> TurnToRemember | None:
+        """Return a turn; None if it no longer exists."""
+        turn = self.turns.get(turn_id)
+        return None if turn is None or turn.removed else turn
+
+
+@dataclass(frozen=True, slots=True)
+class IngestRequest:
+    """A turn that is to be ingested.
+
+    With a language model's `rating`, 1 to 10, it is scored by it, and its memory supersedes those
+    in `replaced`. What was `requested` is kept in any case.
+    """
+
+    turn_id: int
+    rating: int | None = None
+    replaced: Sequence[int] = ()
+    requested: bool = False

@@ -7,7 +7,7 @@ the neighbours'. All of these vectors exist already: no text is embedded twice.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 
 import numpy as np
@@ -65,23 +65,27 @@ def standalone_text(turn: ExchangeTurn, vector: Vector, fallback: str = ENGLISH)
 
 def reembed_neighbours(
     turns: Sequence[ExchangeTurn],
-    turn_id: int,
+    changed: Collection[int],
     names: Mapping[Speaker, Vector],
     fallback: str = ENGLISH,
 ) -> dict[int, ReembeddedMemory]:
-    """Return new texts, by memory id, for the memories whose context window includes a turn."""
-    turn_position = position_of(turns, turn_id)
+    """Return new texts, by memory id, for the memories whose context windows include some turns.
+
+    Args:
+        turns: consecutive turns of one session, at least around those that `changed`, by id.
+    """
     term_counter = cache(
         partial(count_terms, fallback=fallback)
     )  # each turn is part of several windows
-    new_terms = frozenset(term_counter(turns[turn_position].content))
-    return {
-        turn.memory_id: ReembeddedMemory(
-            contextual_text(turns, position, names, term_counter), new_terms
-        )
-        for position, turn in enumerate(turns)
-        if turn.memory_id is not None and 0 < abs(position - turn_position) <= WINDOW_RADIUS
-    }
+    reembedded: dict[int, ReembeddedMemory] = {}
+    for position, turn in enumerate(turns):
+        near = turns[max(0, position - WINDOW_RADIUS) : position + WINDOW_RADIUS + 1]
+        new = [other for other in near if other.id in changed and other.id != turn.id]
+        if turn.memory_id is not None and new:
+            new_terms = frozenset(term for other in new for term in term_counter(other.content))
+            text = contextual_text(turns, position, names, term_counter)
+            reembedded[turn.memory_id] = ReembeddedMemory(text, new_terms)
+    return reembedded
 
 
 def position_of(turns: Sequence[ExchangeTurn], turn_id: int) -> int:

@@ -63,10 +63,11 @@ class ImportanceRater:
     async def _rate(self, relationship_id: int, turn_id: int) -> bool:
         forgets = self._models.forgets
         erasures = forgets.erasures_of(relationship_id)
-        turn = await self._store.turn(relationship_id, turn_id)
-        if turn is None:
+        seen = await self._store.turns(relationship_id, [turn_id])
+        turn = None if seen is None else seen.turn(turn_id)
+        if seen is None or turn is None:
             return False
-        server = self._models.model_server_for(self._ingester.policy_of(turn).chat_model)
+        server = self._models.model_server_for(self._ingester.policy_of(seen).chat_model)
         if server is None:
             return False
         # The library takes over a second to import, and a server without a model never needs it.
@@ -74,7 +75,7 @@ class ImportanceRater:
 
         earlier = [
             memory
-            for memory in await self._store.similar(turn)
+            for memory in await self._store.similar(relationship_id, turn)
             if memory.speaker == turn.speaker and memory.created_at < turn.created_at
         ][:_MAX_EARLIER]
         try:

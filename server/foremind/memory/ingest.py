@@ -1,10 +1,9 @@
-"""After Enter: score a turn, and store it as a memory if it is significant."""
+"""After Enter: score turns, and store those that are significant as memories."""
 
-from collections.abc import Sequence
-from functools import partial
-from zoneinfo import ZoneInfo
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import structlog
@@ -17,55 +16,43 @@ from foremind.domain.announcements import (
     UserErased,
 )
 from foremind.domain.clock import Clock
-from foremind.domain.errors import Conflict, NotFound
-from foremind.domain.memory import MemoryText, NewMemory, SimilarMemory
-from foremind.domain.policy import Policy, StoragePolicy, policy_for
+from foremind.domain.errors import NotFound
+from foremind.domain.policy import Policy, policy_for
 from foremind.domain.settings.setting_levels import effective_settings
 from foremind.domain.settings.settings import Settings
-from foremind.domain.step import TurnStep, place_of
-from foremind.domain.turn import ExchangeTurn, Speaker, TurnToRemember
-from foremind.memory.consolidation import find_same, only_quotes, reinforced_significance
-from foremind.memory.contextual_embedding import (
-    contextual_text,
-    position_of,
-    reembed_neighbours,
-    standalone_text,
-)
-from foremind.memory.exclusive_facts import facts_in
-from foremind.memory.reply_information import is_informative
-from foremind.memory.scoring import (
-    SignificanceScore,
-    score_as_requested,
-    score_from_rating,
-    score_significance,
-)
-from foremind.memory.short_answers import MIN_ANSWER_SCORE, answer_score, question_to_keep
+from foremind.domain.step import RULES_PLACE, TurnStep, place_of
+from foremind.domain.turn import IngestRequest, Speaker, TurnsToRemember, TurnToRemember
+from foremind.memory.ingest_decisions import IngestDecider, JudgedOutcome, TurnJudge
 from foremind.retrieval.classifiers import TextClassifiers
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.offload import run_or_offload
 from foremind.storage.ingest_store import IngestTransaction
 from foremind.storage.memory_store import MemoryStore
-from foremind.text.questions import is_pure_question
-from foremind.text.sentences import QUESTION_MARKS
-from foremind.text.time_expressions import spans_in
-from foremind.text.tokenization import count_terms
 
 Vector = npt.NDArray[np.float32]
 
-# Vectors computed on the typing path: a turn is normally ingested within a second.
-_MAX_TURN_VECTORS = 4096
-_TURN_VECTOR_TTL_S = 120.0
+# What was said lately: a turn is normally ingested within a second.
+_MAX_SAID = 4096  # turns
+_SAID_TTL_S = 120.0
 _MAX_NAME_VECTORS = 10_000
+#: How many turns one transaction ingests at most.
+MAX_TURNS = 16
 
 _INGESTED: tuple[TurnStep, ...] = ("ingest",)
 _INGESTED_AS_RATED: tuple[TurnStep, ...] = ("ingest", "rating")
 
-# What was said is of this type; the other types are for what games report.
-_TYPE_OF_SAID = "conversation"
-_SUPERSEDED_BY_MODEL = "the language model found that it no longer holds"
-
 _log = structlog.get_logger("foremind.memory")
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadyTurns:
+    """Turns that exist, with all that scoring them needs; `fresh` are vectors to be stored."""
+
+    seen: TurnsToRemember
+    requests: Sequence[IngestRequest]
+    fresh: Mapping[int, Vector]
+    names: Mapping[Speaker, Vector]
 
 
 class MemoryIngester:
@@ -86,15 +73,19 @@ class MemoryIngester:
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
-        self._turn_vectors: TTLCache[int, Vector] = TTLCache(
-            _MAX_TURN_VECTORS, _TURN_VECTOR_TTL_S, timer=clock.monotonic
+        self._said: TTLCache[int, tuple[str, Vector | None]] = TTLCache(
+            _MAX_SAID, _SAID_TTL_S, timer=clock.monotonic
         )
         self._name_vectors: LRUCache[str, Vector] = LRUCache(_MAX_NAME_VECTORS)
 
-    def cache_turn_vector(self, turn_id: int, vector: Vector) -> None:
-        """Cache the vector of a turn's exact text, so that ingest need not embed it again."""
-        if self._embedder.same_for_query_and_passage:
-            self._turn_vectors[turn_id] = vector
+    def cache_turn(self, turn_id: int, text: str, vector: Vector | None = None) -> None:
+        """Cache the text of a stored turn, so that ingest need not read it before it begins.
+
+        Args:
+            vector: that of the exact text, if it was embedded while it was typed.
+        """
+        usable = vector if self._embedder.same_for_query_and_passage else None
+        self._said[turn_id] = text, usable
 
     async def mark_used(self, relationship_id: int, memory_ids: Sequence[int]) -> None:
         """Record that memories were used in a reply.
@@ -114,241 +105,40 @@ class MemoryIngester:
         replaced: Sequence[int] = (),
         requested: bool = False,
     ) -> MemoryAnnouncement | None:
-        """Score a stored turn and keep it if it is significant; None if it no longer exists.
+        """Ingest one turn, as `ingest_turns` does; None if it no longer exists.
 
-        In either case the neighbours' memories are re-embedded, now that more of their context is
-        known, and a question that the turn answers is scored again. The same transaction records
-        that the turn waits for ingest no longer, and that the question does until it is scored.
-        With a language model's `rating`, 1 to 10, the turn is scored again by it, and the turn's
-        memory supersedes those in `replaced`. What was `requested` is kept in any case, and so is
-        what a game reported.
+        With a language model's `rating`, 1 to 10, it is scored again by it, and its memory
+        supersedes those in `replaced`. What was `requested` is kept in any case, and so is what a
+        game reported.
+        """
+        request = IngestRequest(turn_id, rating, replaced, requested)
+        return (await self._ingest(relationship_id, [request])).get(turn_id)
+
+    async def ingest_turns(
+        self, relationship_id: int, turn_ids: Sequence[int]
+    ) -> dict[int, MemoryAnnouncement]:
+        """Score stored turns in order, and keep those that are significant.
+
+        Whether a turn is kept or not, its neighbours' memories are re-embedded, now that more of
+        their context is known, and a question that it answers is scored again. The transaction that
+        stores what became of turns records that they wait for ingest no longer.
+
+        Returns:
+            What became of the turns that still exist.
 
         Raises:
             StorageUnavailable, Overloaded: try again later; nothing was half done.
         """
-        started = self._clock.monotonic()
-        while True:
-            turn = await self._store.turn(relationship_id, turn_id)
-            if turn is None:
-                return None
-            try:
-                announcement, question_id = await self._ingest_turn(
-                    turn, rating, replaced, requested=requested
-                )
-                break
-            except NotFound:  # erased while this waited for the relationship's lock
-                return None
-            except Conflict:  # corrected in the meantime: score the new text
-                self._turn_vectors.pop(turn_id, None)
-        stored = announcement.memory_id is not None
-        self._metrics.memories.labels("stored" if stored else "insignificant").inc()
-        self._metrics.stage_seconds.labels("store").observe(self._clock.monotonic() - started)
-        _log.info(
-            "turn.judged",
-            turn_id=turn_id,
-            memory_id=announcement.memory_id,
-            significance=announcement.significance,
-        )
-        if question_id is not None:
-            await self.ingest(relationship_id, question_id)
-        return announcement
+        announced: dict[int, MemoryAnnouncement] = {}
+        for first in range(0, len(turn_ids), MAX_TURNS):
+            requests = [IngestRequest(turn_id) for turn_id in turn_ids[first : first + MAX_TURNS]]
+            announced |= await self._ingest(relationship_id, requests)
+        return announced
 
-    def policy_of(self, turn: TurnToRemember) -> Policy:
-        """Return the policy by which a turn is scored."""
-        effective = effective_settings(turn.companion_settings, turn.settings, self._settings)
+    def policy_of(self, turns: TurnsToRemember) -> Policy:
+        """Return the policy by which turns are scored."""
+        effective = effective_settings(turns.companion_settings, turns.settings, self._settings)
         return policy_for(effective, self._settings)
-
-    async def _ingest_turn(
-        self,
-        turn: TurnToRemember,
-        rating: int | None,
-        replaced: Sequence[int],
-        *,
-        requested: bool,
-    ) -> tuple[MemoryAnnouncement, int | None]:
-        """Return what became of the turn, and the question that is to be scored again, if any."""
-        in_force = self.policy_of(turn)
-        policy = in_force.storage
-        happened = turn.event_type is not None
-        vector = await self._vector(turn)
-        names = await self.name_vectors(turn.user_name, turn.companion_name)
-        async with self._store.begin_ingest(turn) as transaction:
-            window = await transaction.context_window(vector)
-            position = position_of(window, turn.id)
-            # Long texts are processed in a thread, still under the lock that erasure waits for.
-            chars = sum(len(neighbour.content) for neighbour in window)
-            verdict = await run_or_offload(
-                chars, lambda: self._judge(window, position, vector, policy, rating, turn.language)
-            )
-            if requested or happened:
-                verdict = score_as_requested(verdict, policy.threshold)
-            memory_id = await transaction.memory()
-            if memory_id is None and verdict.score >= policy.threshold and turn.content.strip():
-                text = await run_or_offload(
-                    chars,
-                    lambda: _memory_text(
-                        window,
-                        position,
-                        vector,
-                        names,
-                        turn.language,
-                        read_in_exchange=policy.read_in_exchange and not happened,
-                    ),
-                )
-                before = [neighbour.content for neighbour in window[:position]]
-                memory_id = await self._store_memory(
-                    transaction, turn, text, verdict, policy, before
-                )
-            elif memory_id is not None and rating is not None:
-                await transaction.rescore(memory_id, verdict.score, _json(verdict))
-            if memory_id is not None:
-                for older_id in replaced:
-                    await transaction.supersede(
-                        older_id, memory_id, _SUPERSEDED_BY_MODEL, self._clock.now()
-                    )
-            question_id = (
-                None if memory_id is None else question_to_keep(window, position, turn.language)
-            )
-            asks_model = policy.rules.model and rating is None and not happened
-            asks_model = asks_model and bool(turn.content.strip())
-            place = place_of(in_force.chat_model) if asks_model else None
-            await self._record_steps(transaction, question_id, place, rated=rating is not None)
-            if policy.read_in_exchange and not happened:
-                await transaction.store_reembedded(
-                    await run_or_offload(
-                        chars, lambda: reembed_neighbours(window, turn.id, names, turn.language)
-                    )
-                )
-            announcement = transaction.announce(
-                verdict.score,
-                verdict.reasons,
-                memory_id,
-                None if memory_id is None else _type_of(turn),
-            )
-        return announcement, question_id
-
-    async def _record_steps(
-        self,
-        transaction: IngestTransaction,
-        question_id: int | None,
-        place: str | None,
-        *,
-        rated: bool,
-    ) -> None:
-        """Record which steps the turn has passed, and which follow.
-
-        Args:
-            question_id: the question that is to be scored again.
-            place: of the model that is to rate the turn.
-        """
-        now = self._clock.now()
-        if question_id is not None:
-            await transaction.enqueue_ingest(question_id, now)
-        if place is not None:
-            await transaction.enqueue_rating(place, now)
-        await transaction.dequeue(_INGESTED_AS_RATED if rated else _INGESTED)
-
-    def _judge(
-        self,
-        window: Sequence[ExchangeTurn],
-        position: int,
-        vector: Vector,
-        policy: StoragePolicy,
-        rating: int | None,
-        language: str,
-    ) -> SignificanceScore:
-        """Score a turn for what it says and for what it answers.
-
-        Args:
-            language: the player's, in which a text is that does not tell.
-        """
-        rules, text = policy.rules, window[position].content
-        asks = _only_asks(window[position], language)
-
-        def own_score(turn: ExchangeTurn) -> float:
-            asks = _only_asks(turn, language)
-            learned = self._log_odds(turn.content, turn.vector, asks=asks)
-            return score_significance(
-                turn.content, learned, rules, asks=asks, fallback=language
-            ).score
-
-        minimum = (rules.floors or {}).get("answer", MIN_ANSWER_SCORE)
-        answer = answer_score(window, position, policy.threshold, minimum, own_score, language)
-        if rating is not None:
-            return score_from_rating(text, rating, rules, answer, asks=asks, fallback=language)
-        learned = self._log_odds(text, vector, asks=asks)
-        return score_significance(text, learned, rules, answer, asks=asks, fallback=language)
-
-    def _log_odds(self, text: str, vector: Vector | None, *, asks: bool) -> float | None:
-        """Return the significance classifier's log odds; None without classifier or vector.
-
-        What only asks is classified as if it had its question mark.
-        """
-        if self._classifiers is None or vector is None:
-            return None
-        marked = text if not asks or text.rstrip().endswith(QUESTION_MARKS) else f"{text.rstrip()}?"
-        return self._classifiers.classify(marked, vector).keep
-
-    async def _store_memory(
-        self,
-        transaction: IngestTransaction,
-        turn: TurnToRemember,
-        text: MemoryText,
-        verdict: SignificanceScore,
-        policy: StoragePolicy,
-        before: Sequence[str],
-    ) -> int | None:
-        """Store a turn's memory, or merge it into one that says the same; return its id.
-
-        None if it is a reply that adds nothing, or that is not to be remembered. What happened
-        again is another memory, and states nothing about a speaker.
-
-        Args:
-            before: what was said before it.
-        """
-        now = self._clock.now()
-        consolidates = policy.consolidate and turn.event_type is None
-        similar = await transaction.similar() if consolidates else []
-        chars = len(turn.content) + sum(len(memory.content) for memory in similar)
-        said_by_companion = turn.speaker == "companion" and turn.event_type is None
-        # Without the question, an answer that is kept could not be understood.
-        answered = any(reason.name == "answer" for reason in verdict.reasons)
-        if said_by_companion and not await run_or_offload(
-            chars, lambda: _reply_counts(turn, before, similar, policy, answered=answered)
-        ):
-            return None
-        repetition = self._embedder.manifest.repetition
-        same = await run_or_offload(
-            chars,
-            lambda: find_same(turn.content, turn.speaker, similar, repetition, turn.language),
-        )
-        if same is not None:
-            significance = reinforced_significance(same.significance, verdict.score)
-            reason = f"says the same, cosine {same.cosine:.2f}"
-            await transaction.merge_into(same.id, significance, _json(verdict), reason, now)
-            return same.id
-        said_at = turn.created_at.astimezone(ZoneInfo(turn.time_zone))
-        span = next(iter(spans_in(turn.content, said_at, turn.language)), None)
-        memory_id = await transaction.insert(
-            NewMemory(
-                significance=verdict.score,
-                reasons=_json(verdict),
-                memory_type=_type_of(turn),
-                text=text,
-                happened=None if span is None else (span.start, span.end),
-            )
-        )
-        if consolidates:
-            for fact in await run_or_offload(
-                len(turn.content), lambda: facts_in(turn.content, turn.language)
-            ):
-                await transaction.state_fact(memory_id, fact, now)
-        return memory_id
-
-    async def _vector(self, turn: TurnToRemember) -> Vector:
-        """Return the vector of a turn's exact text, if possible that computed during typing."""
-        cached = self._turn_vectors.pop(turn.id, None)
-        return await self._embedder.embed_passage(turn.content) if cached is None else cached
 
     async def name_vectors(self, user_name: str, companion_name: str) -> dict[Speaker, Vector]:
         """Return the unit vectors of both speakers' names."""
@@ -358,14 +148,59 @@ class MemoryIngester:
         }
 
     def on_announcement(self, announcement: Announcement) -> None:
-        """Drop cached vectors of erased turns and, if a user was erased, of names."""
+        """Drop what erased turns said and, if a user was erased, the vectors of names."""
         if isinstance(announcement, UserErased):
             self._name_vectors.clear()  # whose names they are is not announced
+            self._said.clear()
         if isinstance(announcement, MemoriesForgotten):
             if announcement.turn_ids is None:
-                self._turn_vectors.clear()
+                self._said.clear()
             for turn_id in announcement.turn_ids or ():
-                self._turn_vectors.pop(turn_id, None)
+                self._said.pop(turn_id, None)
+
+    async def _ingest(
+        self, relationship_id: int, requests: Sequence[IngestRequest]
+    ) -> dict[int, MemoryAnnouncement]:
+        """Ingest turns in one transaction; return what became of those that still exist."""
+        started = self._clock.monotonic()
+        turn_ids = [request.turn_id for request in requests]
+        said = {turn_id: known for turn_id in turn_ids if (known := self._said.get(turn_id))}
+        if len(said) < len(turn_ids):
+            said = await self._read(relationship_id, turn_ids)
+        while said:
+            vectors = {turn_id: await self._embedded(*known) for turn_id, known in said.items()}
+            try:
+                async with self._store.begin_ingest(relationship_id) as transaction:
+                    seen = await transaction.turns(turn_ids)
+                    ready = seen and self._ready(seen, requests, vectors)
+                    if ready:
+                        outcomes = await self._write(transaction, ready)
+                        announced = self._announce(transaction, relationship_id, outcomes)
+                        break
+            except NotFound:  # deleted, with its user
+                return {}
+            said = await self._read(relationship_id, turn_ids)  # corrected, renamed or erased
+        else:
+            return {}
+        self._report(outcomes, self._clock.monotonic() - started)
+        for outcome in outcomes:
+            if outcome.memory_id is not None and outcome.judged.unread_question is not None:
+                await self._ingest(relationship_id, [IngestRequest(outcome.judged.unread_question)])
+        return announced
+
+    async def _read(
+        self, relationship_id: int, turn_ids: Sequence[int]
+    ) -> dict[int, tuple[str, Vector | None]]:
+        """Return the texts of those turns that exist, and their vectors if they have any.
+
+        The vectors of the speakers' names are cached.
+        """
+        seen = await self._store.turns(relationship_id, turn_ids)
+        if seen is None:
+            return {}
+        await self.name_vectors(seen.user_name, seen.companion_name)
+        turns = filter(None, map(seen.turn, turn_ids))
+        return {turn.id: self._known_text(turn) for turn in turns}
 
     async def _name_vector(self, name: str) -> Vector:
         vector = self._name_vectors.get(name)
@@ -373,49 +208,129 @@ class MemoryIngester:
             vector = self._name_vectors[name] = await self._embedder.embed_passage(name)
         return vector
 
+    def _known_text(self, turn: TurnToRemember) -> tuple[str, Vector | None]:
+        text, vector = self._said.get(turn.id, ("", None))
+        typed = vector if text == turn.content else None
+        return turn.content, typed if turn.vector is None else turn.vector
 
-def _json(verdict: SignificanceScore) -> str:
-    return msgspec.json.encode(verdict.reasons).decode()
+    async def _embedded(self, text: str, vector: Vector | None) -> tuple[str, Vector]:
+        return text, await self._embedder.embed_passage(text) if vector is None else vector
 
+    def _ready(
+        self,
+        seen: TurnsToRemember,
+        requests: Sequence[IngestRequest],
+        vectors: Mapping[int, tuple[str, Vector]],
+    ) -> _ReadyTurns | None:
+        """Return the turns with their vectors; None if something else is to be embedded first.
 
-def _memory_text(
-    window: Sequence[ExchangeTurn],
-    position: int,
-    vector: Vector,
-    names: dict[Speaker, Vector],
-    language: str,
-    *,
-    read_in_exchange: bool,
-) -> MemoryText:
-    if read_in_exchange:
-        return contextual_text(window, position, names, partial(count_terms, fallback=language))
-    return standalone_text(window[position], vector, language)
+        Args:
+            vectors: of texts, by turn.
+        """
+        pair = seen.user_name, seen.companion_name
+        if not all(name in self._name_vectors for name in pair):
+            return None
+        turns, fresh = dict(seen.turns), dict[int, Vector]()
+        present = [request for request in requests if seen.turn(request.turn_id) is not None]
+        for request in present:
+            turn = turns[request.turn_id]
+            if turn.vector is not None:
+                continue
+            text, vector = vectors.get(turn.id, (None, None))
+            if vector is None or text != turn.content:
+                return None
+            turns[turn.id], fresh[turn.id] = replace(turn, vector=vector), vector
+        names: dict[Speaker, Vector] = {
+            "user": self._name_vectors[pair[0]],
+            "companion": self._name_vectors[pair[1]],
+        }
+        return _ReadyTurns(replace(seen, turns=turns), present, fresh, names)
 
+    async def _write(
+        self, transaction: IngestTransaction, ready: _ReadyTurns
+    ) -> list[JudgedOutcome]:
+        """Decide about turns, and write what becomes of them; return it, with stored ids."""
+        seen, policy = ready.seen, self.policy_of(ready.seen)
+        judge = TurnJudge(seen, policy.storage, self._classifiers)
+        # Much text is processed in a thread, still under the lock that erasure waits for.
+        chars = sum(len(turn.content) for turn in seen.turns.values()) * len(ready.requests)
+        judged = await run_or_offload(chars, lambda: judge.judge(ready.requests))
+        significant = [
+            judged_turn
+            for answer in judged
+            for judged_turn in (answer, answer.question)
+            if judged_turn is not None and judged_turn.is_significant
+        ]
+        similar = await transaction.similar(
+            [candidate.turn for candidate in significant if candidate.consolidates]
+        )
+        slots = {fact.slot for candidate in significant for fact in candidate.facts}
+        facts = await transaction.facts(slots) if slots else []
+        repetition = self._embedder.manifest.repetition
+        decider = IngestDecider(seen, policy.storage, ready.names, repetition, similar, facts)
+        chars += sum(len(memory.content) for found in similar.values() for memory in found)
+        outcomes = await run_or_offload(chars, lambda: decider.decide(judged, ready.fresh))
+        now = self._clock.now()
+        stored = await transaction.write(decider.changes, now)
+        await self._move_on(transaction, policy, ready, outcomes, now)
+        return [outcome.with_stored(stored) for outcome in outcomes]
 
-def _reply_counts(
-    turn: TurnToRemember,
-    before: Sequence[str],
-    similar: Sequence[SimilarMemory],
-    policy: StoragePolicy,
-    *,
-    answered: bool,
-) -> bool:
-    """Return whether a reply may be remembered.
+    async def _move_on(
+        self,
+        transaction: IngestTransaction,
+        policy: Policy,
+        ready: _ReadyTurns,
+        outcomes: Sequence[JudgedOutcome],
+        now: datetime,
+    ) -> None:
+        """Record which steps the turns have passed, and which follow."""
+        rated = any(request.rating is not None for request in ready.requests)
+        steps = _INGESTED_AS_RATED if rated else _INGESTED
+        judged = [outcome.judged for outcome in outcomes]
+        await transaction.end_wait([passed.turn.id for passed in judged], steps, ready.fresh)
+        unread = [
+            outcome.judged.unread_question
+            for outcome in outcomes
+            if outcome.memory_id is not None and outcome.judged.unread_question is not None
+        ]
+        await transaction.enqueue("ingest", unread, RULES_PLACE, now)
+        if policy.storage.rules.model:
+            asked = [passed.turn.id for passed in judged if passed.asks_model]
+            await transaction.enqueue("rating", asked, place_of(policy.chat_model), now)
 
-    Args:
-        answered: whether it asks what a memory answers.
-    """
-    if policy.remember_replies == "none" or only_quotes(turn.content, similar):
-        return False
-    if answered:
-        return True
-    known = [*before, *(memory.content for memory in similar), turn.user_name, turn.companion_name]
-    return policy.remember_replies == "all" or is_informative(turn.content, known, turn.language)
+    def _announce(
+        self,
+        transaction: IngestTransaction,
+        relationship_id: int,
+        outcomes: Sequence[JudgedOutcome],
+    ) -> dict[int, MemoryAnnouncement]:
+        """Announce what became of turns when the transaction commits; return it by turn."""
+        announced: dict[int, MemoryAnnouncement] = {}
+        for outcome in outcomes:
+            turn, verdict = outcome.judged.turn, outcome.judged.verdict
+            announced[turn.id] = MemoryAnnouncement(
+                relationship_id=relationship_id,
+                message_id=turn.message_id,
+                speaker=turn.speaker,
+                significance=verdict.score,
+                reasons=verdict.reasons,
+                memory_id=outcome.memory_id,
+                memory_type=None if outcome.memory_id is None else outcome.judged.memory_type,
+                memory_version=transaction.raised_version,
+            )
+            transaction.announce(announced[turn.id])
+        return announced
 
-
-def _type_of(turn: TurnToRemember) -> str:
-    return turn.event_type or _TYPE_OF_SAID
-
-
-def _only_asks(turn: ExchangeTurn, language: str) -> bool:
-    return turn.speaker == "user" and is_pure_question(turn.content, language)
+    def _report(self, outcomes: Sequence[JudgedOutcome], seconds: float) -> None:
+        """Count and log what was committed."""
+        self._metrics.stage_seconds.labels("store").observe(seconds)
+        for outcome in outcomes:
+            turn, stored = outcome.judged.turn, outcome.memory_id is not None
+            self._said.pop(turn.id, None)
+            self._metrics.memories.labels("stored" if stored else "insignificant").inc()
+            _log.info(
+                "turn.judged",
+                turn_id=turn.id,
+                memory_id=outcome.memory_id,
+                significance=outcome.judged.verdict.score,
+            )

@@ -96,9 +96,8 @@ class Rememberer:
         if stored is None:
             raise _no_consent()
         with suppress(StorageUnavailable, Overloaded):
-            for event in stored:
-                if not event.duplicate:
-                    await self._ingester.ingest(relationship_id, event.turn_id)
+            new = [event.turn_id for event in stored if not event.duplicate]
+            await self._ingester.ingest_turns(relationship_id, new)
         _log.info("events.reported", events=len(stored))
         return stored
 

@@ -314,10 +314,13 @@ class ErasureTransaction:
     async def replace_facts(self, memory_id: int, facts: Sequence[Fact]) -> None:
         """Replace the facts that a memory states."""
         await self._connection.execute("delete_facts", self._relationship_id, memory_id)
-        for fact in facts:
-            await self._connection.execute(
-                "insert_memory_fact", self._relationship_id, memory_id, fact.slot, fact.value
-            )
+        await self._connection.execute(
+            "insert_memory_facts",
+            self._relationship_id,
+            [memory_id] * len(facts),
+            [fact.slot for fact in facts],
+            [fact.value for fact in facts],
+        )
 
     async def sessions_of_turns(
         self, turns: Collection[int]

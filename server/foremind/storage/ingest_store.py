@@ -1,238 +1,281 @@
-"""What ingesting a turn changes, in one transaction under its relationship's lock."""
+"""What ingesting turns changes, in one transaction under their relationship's lock."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 from pgvector import HalfVector
 
 from foremind.domain.announcements import MemoryAnnouncement
-from foremind.domain.errors import Conflict, ModelMismatch, NotFound
-from foremind.domain.memory import Fact, NewMemory, Reason, ReembeddedMemory, SimilarMemory
-from foremind.domain.step import RULES_PLACE, TurnStep
-from foremind.domain.turn import ExchangeTurn, TurnToRemember
+from foremind.domain.errors import ModelMismatch
+from foremind.domain.memory import (
+    Fact,
+    MemoryChanges,
+    NewMemory,
+    ReembeddedMemory,
+    SimilarMemory,
+    StatedFact,
+)
+from foremind.domain.step import TurnStep
+from foremind.domain.turn import ExchangeTurn, TurnsToRemember, TurnToRemember
+from foremind.storage.companion_store import relationship_settings, settings_from_json
 from foremind.storage.database import Database
 from foremind.storage.relationship_transaction import RelationshipTransaction
 from foremind.text.packed_terms import pack_terms
 
+Vector = npt.NDArray[np.float32]
+
+
+class _Rows(Protocol):
+    async def rows(self, name: str, *args: object) -> Sequence[Any]: ...
+
 
 class IngestTransaction:
-    """Stores a turn's vector and memory, re-embeds neighbouring memories, and announces it."""
+    """Stores what turns became, and announces it."""
 
-    def __init__(
-        self, transaction: RelationshipTransaction, turn: TurnToRemember, fingerprint: str
-    ) -> None:
+    def __init__(self, transaction: RelationshipTransaction, fingerprint: str) -> None:
         self._transaction = transaction
         self._connection = transaction.connection
-        self._turn = turn
+        self._relationship_id = transaction.relationship_id
         self._fingerprint = fingerprint
 
     @classmethod
     @asynccontextmanager
     async def begin(
-        cls, database: Database, turn: TurnToRemember, fingerprint: str
+        cls, database: Database, relationship_id: int, fingerprint: str
     ) -> AsyncIterator[Self]:
-        """Begin, and lock the relationship: its turns are ingested one at a time.
+        """Begin, and lock the relationship: one transaction at a time ingests its turns.
 
         So each sees the vectors of those ingested before, whatever their order.
         """
-        async with RelationshipTransaction.begin(database, turn.relationship_id) as transaction:
-            yield cls(transaction, turn, fingerprint)
+        async with RelationshipTransaction.begin(database, relationship_id) as transaction:
+            yield cls(transaction, fingerprint)
 
-    async def context_window(self, vector: npt.NDArray[np.float32]) -> list[ExchangeTurn]:
-        """Store the turn's vector; return the turns around it in order, including itself.
+    async def turns(self, turn_ids: Sequence[int]) -> TurnsToRemember | None:
+        """Return turns with those around them; None if none is left."""
+        return await read_turns(self._connection, self._relationship_id, turn_ids)
 
-        Raises:
-            ModelMismatch: the store belongs to another embedding model.
-            NotFound: the turn was erased before this transaction had the lock.
-            Conflict: the turn has been corrected.
-        """
-        turn = self._turn
-        stored = await self._connection.row(
-            "store_turn_vector",
-            turn.id,
-            HalfVector(vector),
-            self._fingerprint,
-            turn.relationship_id,
-            turn.content,
-        )
-        if stored is None:
-            current = await self._connection.row("turn_to_ingest", turn.relationship_id, turn.id)
-            if current is None:
-                raise NotFound("The turn was erased meanwhile.")
-            if current["content"] != turn.content:
-                raise Conflict("The turn was corrected meanwhile.")
-            raise ModelMismatch("The store belongs to another embedding model by now.")
-        rows = await self._connection.rows("context_window", turn.id, turn.relationship_id)
-        return [decode_exchange_turn(row) for row in rows]
+    async def similar(self, turns: Sequence[TurnToRemember]) -> dict[int, list[SimilarMemory]]:
+        """Return the memories of either speaker that each turn may repeat, nearest first."""
+        return await read_similar(self._connection, self._relationship_id, turns)
 
-    async def memory(self) -> int | None:
-        """Return the memory that the turn became or was merged into; None if neither."""
-        row = await self._connection.row(
-            "find_memory_of_turn", self._turn.relationship_id, self._turn.id
-        )
-        return None if row is None else int(row["id"])
+    async def facts(self, slots: Collection[str]) -> list[StatedFact]:
+        """Return what memories state about some slots."""
+        rows = await self._connection.rows("facts_of_slots", self._relationship_id, list(slots))
+        return [
+            StatedFact(
+                row["memory_id"], row["speaker"], Fact(row["slot"], row["value"]), row["said_at"]
+            )
+            for row in rows
+        ]
 
-    async def similar(self) -> list[SimilarMemory]:
-        """Return the memories of either speaker that the turn may repeat, nearest first."""
-        turn = self._turn
-        rows = await self._connection.rows("similar_memories", turn.relationship_id, turn.id)
-        return [SimilarMemory(**dict(row)) for row in rows]
-
-    async def insert(self, memory: NewMemory) -> int:
-        """Store the turn's memory and return its id.
+    async def write(self, changes: MemoryChanges, now: datetime) -> dict[int, int]:
+        """Change memories; return the ids of new ones by turn.
 
         Raises:
             ModelMismatch: the store belongs to another embedding model.
         """
-        turn = self._turn
-        row = await self._connection.row(
-            "insert_memory",
-            turn.relationship_id,
-            turn.created_at,
-            turn.id,
-            memory.significance,
-            memory.text.length,
-            memory.memory_type,
-            turn.speaker,
-            HalfVector(memory.text.vector),
-            turn.content,
-            list(memory.text.terms),
-            list(memory.text.terms.values()),
-            self._fingerprint,
-            memory.reasons,
-            *(memory.happened or (None, None)),
-            pack_terms(memory.text.terms),
-            await self._transaction.memory_version(),
-        )
-        if row is None:
-            raise ModelMismatch("The store belongs to another embedding model by now.")
-        return int(row["id"])
-
-    async def merge_into(
-        self, memory_id: int, significance: float, reasons: str, reason: str, now: datetime
-    ) -> None:
-        """Merge the turn into a memory that it repeats, for a `reason`."""
-        turn = self._turn
-        await self._connection.execute(
-            "merge_into_memory",
-            memory_id,
-            turn.relationship_id,
-            turn.id,
-            turn.created_at,
-            reason,
-            now,
-            significance,
-            reasons,
-            await self._transaction.memory_version(),
+        if not changes:
+            return {}
+        stored = await store_memories(
+            self._transaction, self._fingerprint, changes.new, changes.reembedded, changes.growth
         )
 
-    async def rescore(self, memory_id: int, significance: float, reasons: str) -> None:
-        """Change the significance of a memory."""
-        await self._connection.execute(
-            "rescore_memory",
-            memory_id,
-            self._turn.relationship_id,
-            significance,
-            reasons,
-            await self._transaction.memory_version(),
-        )
+        def id_of(memory_id: int) -> int:
+            return memory_id if memory_id > 0 else stored[-memory_id]
 
-    async def enqueue_rating(self, place: str, now: datetime) -> None:
-        """Have the turn rated by the language model at `place` once this transaction commits."""
-        await self._enqueue("rating", self._turn.id, place, now)
-
-    async def enqueue_ingest(self, turn_id: int, now: datetime) -> None:
-        """Have another turn of this relationship ingested again once this transaction commits."""
-        await self._enqueue("ingest", turn_id, RULES_PLACE, now)
-
-    async def dequeue(self, steps: Sequence[TurnStep]) -> None:
-        """Record that these steps have processed the turn when this transaction commits."""
-        turn = self._turn
-        await self._connection.execute("dequeue_turn", turn.relationship_id, turn.id, list(steps))
-
-    async def state_fact(self, memory_id: int, fact: Fact, now: datetime) -> None:
-        """Store a fact that the turn's memory states; the older of two contradicting memories is
-        superseded."""
-        turn = self._turn
-        key = (turn.relationship_id, turn.speaker, fact.slot, fact.value)
-        await self._connection.execute("insert_fact", *key, memory_id, turn.created_at)
-        reason = f"another {fact.slot}"
-        for row in await self._connection.rows("contradicting_facts", *key, memory_id):
-            older, newer = row["memory_id"], memory_id
-            if row["said_at"] > turn.created_at:
-                older, newer = newer, older
-            await self.supersede(older, newer, reason, now)
-
-    async def supersede(self, older: int, newer: int, reason: str, now: datetime) -> None:
-        """Mark a memory of this relationship as superseded by another."""
-        await self._connection.execute(
-            "supersede_memory",
-            older,
-            self._turn.relationship_id,
-            newer,
-            reason,
-            now,
-            await self._transaction.memory_version(),
-        )
-
-    async def store_reembedded(self, memories: Mapping[int, ReembeddedMemory]) -> None:
-        """Store new vectors and terms of memories of this relationship, by memory id."""
-        for memory_id, memory in memories.items():
-            terms = {term: memory.text.terms[term] for term in memory.new_terms}
+        version = await self._transaction.memory_version()
+        if changes.rescored:
+            repeated, rescored = changes.repeated, changes.rescored.values()
             await self._connection.execute(
-                "reembed_memory",
-                memory_id,
-                self._turn.relationship_id,
-                HalfVector(memory.text.vector),
-                memory.text.length,
-                list(terms),
-                list(terms.values()),
-                pack_terms(memory.text.terms),
-                await self._transaction.memory_version(),
+                "merge_into_memories",
+                self._relationship_id,
+                [merged.turn_id for merged in repeated],
+                [id_of(merged.memory_id) for merged in repeated],
+                [merged.said_at for merged in repeated],
+                [merged.reason for merged in repeated],
+                now,
+                [id_of(memory_id) for memory_id in changes.rescored],
+                [score.significance for score in rescored],
+                [score.reasons for score in rescored],
+                [score.said_at for score in rescored],
+                version,
+            )
+        if changes.superseded:
+            await self._connection.execute(
+                "supersede_memories",
+                self._relationship_id,
+                [id_of(older) for older in changes.superseded],
+                [id_of(newer) for newer, _ in changes.superseded.values()],
+                [reason for _, reason in changes.superseded.values()],
+                now,
+                version,
+            )
+        return stored
+
+    async def end_wait(
+        self, turns: Sequence[int], steps: Sequence[TurnStep], vectors: Mapping[int, Vector]
+    ) -> None:
+        """Store vectors of turns, and record that these steps have processed the turns.
+
+        Raises:
+            ModelMismatch: the store belongs to another embedding model.
+        """
+        row = await self._connection.row(
+            "end_wait",
+            self._relationship_id,
+            list(vectors),
+            [HalfVector(vector) for vector in vectors.values()],
+            self._fingerprint,
+            list(turns),
+            list(steps),
+        )
+        if row is None or row["stored"] != len(vectors):
+            raise _other_model()
+
+    async def enqueue(
+        self, step: TurnStep, turns: Sequence[int], place: str, now: datetime
+    ) -> None:
+        """Have a step process turns at `place` once this transaction commits."""
+        if turns:
+            await self._connection.execute(
+                "enqueue_turns", self._relationship_id, step, list(turns), place, now
             )
 
-    def announce(
-        self,
-        significance: float,
-        reasons: tuple[Reason, ...],
-        memory_id: int | None,
-        memory_type: str | None,
-    ) -> MemoryAnnouncement:
-        """Announce the outcome when this transaction commits, and return the announcement.
+    @property
+    def raised_version(self) -> int | None:
+        """The memory version, if a memory was stored or changed."""
+        return self._transaction.raised_memory_version
 
-        It has the memory version if a memory was stored or changed.
-        """
-        turn = self._turn
-        announcement = MemoryAnnouncement(
-            relationship_id=turn.relationship_id,
-            message_id=turn.message_id,
-            speaker=turn.speaker,
-            significance=significance,
-            reasons=reasons,
-            memory_id=memory_id,
-            memory_type=memory_type,
-            memory_version=self._transaction.raised_memory_version,
-        )
+    def announce(self, announcement: MemoryAnnouncement) -> None:
+        """Announce an outcome when this transaction commits."""
         self._transaction.announce(announcement)
-        return announcement
 
-    async def _enqueue(self, step: TurnStep, turn_id: int, place: str, now: datetime) -> None:
-        await self._connection.execute(
-            "enqueue_turns", self._turn.relationship_id, step, [turn_id], place, now
+
+async def read_turns(
+    data: _Rows, relationship_id: int, turn_ids: Sequence[int]
+) -> TurnsToRemember | None:
+    """Return turns of a relationship with those around them; None if none is left."""
+    rows = await data.rows("turns_to_ingest", relationship_id, list(turn_ids))
+    if not rows:
+        return None
+    first = rows[0]
+    return TurnsToRemember(
+        {row["id"]: _turn_to_remember(row) for row in rows},
+        first["user_name"],
+        first["companion_name"],
+        first["time_zone"],
+        first["language"],
+        settings_from_json(first["companion_settings"]),
+        relationship_settings(first),
+    )
+
+
+async def read_similar(
+    data: _Rows, relationship_id: int, turns: Sequence[TurnToRemember]
+) -> dict[int, list[SimilarMemory]]:
+    """Return the memories nearest to turns of a relationship, by turn, nearest first."""
+    vectors = {turn.id: HalfVector(turn.vector) for turn in turns if turn.vector is not None}
+    similar: dict[int, list[SimilarMemory]] = {}
+    if vectors:
+        rows = await data.rows(
+            "similar_memories", relationship_id, list(vectors), list(vectors.values())
         )
+        for row in rows:
+            values = dict(row)
+            similar.setdefault(values.pop("turn_id"), []).append(SimilarMemory(**values))
+    return similar
+
+
+async def store_memories(
+    transaction: RelationshipTransaction,
+    fingerprint: str,
+    new: Sequence[NewMemory],
+    reembedded: Mapping[int, ReembeddedMemory],
+    growth: float,
+) -> dict[int, int]:
+    """Store new memories, and new vectors and terms of others by id; return the new ids by turn.
+
+    This raises the memory version, also if there is nothing to store.
+
+    Args:
+        growth: by how much the sum of all term weights grows.
+
+    Raises:
+        ModelMismatch: the store belongs to another embedding model.
+    """
+    others = reembedded.values()
+    terms = [
+        (-memory.turn_id, term, weight)
+        for memory in new
+        for term, weight in memory.text.terms.items()
+    ] + [
+        (memory_id, term, memory.text.terms[term])
+        for memory_id, memory in reembedded.items()
+        for term in memory.new_terms
+    ]
+    facts = [(memory.turn_id, fact.slot, fact.value) for memory in new for fact in memory.facts]
+    rows = await transaction.connection.rows(
+        "store_memories",
+        transaction.relationship_id,
+        transaction.next_memory_version(),
+        fingerprint,
+        [memory.created_at for memory in new],
+        [memory.turn_id for memory in new],
+        [memory.significance for memory in new],
+        [memory.text.length for memory in new],
+        [memory.memory_type for memory in new],
+        [memory.speaker for memory in new],
+        [HalfVector(memory.text.vector) for memory in new],
+        [memory.content for memory in new],
+        [memory.reasons for memory in new],
+        [memory.happened and memory.happened[0] for memory in new],
+        [memory.happened and memory.happened[1] for memory in new],
+        [pack_terms(memory.text.terms) for memory in new],
+        list(reembedded),
+        [HalfVector(memory.text.vector) for memory in others],
+        [memory.text.length for memory in others],
+        [pack_terms(memory.text.terms) for memory in others],
+        *([row[column] for row in terms] for column in range(3)),
+        *([row[column] for row in facts] for column in range(3)),
+        len(new),
+        growth,
+    )
+    if len(rows) != len(new):
+        raise _other_model()
+    return {row["source_turn_id"]: row["id"] for row in rows}
 
 
 def decode_exchange_turn(row: Any) -> ExchangeTurn:
-    """Decode a row of `context_window` or `window_turns`."""
-    vector = row["embedding"]
+    """Decode a row of `window_turns`."""
     return ExchangeTurn(
+        row["id"], row["speaker"], row["content"], _vector(row["embedding"]), row["memory_id"]
+    )
+
+
+def _turn_to_remember(row: Any) -> TurnToRemember:
+    return TurnToRemember(
         id=row["id"],
         speaker=row["speaker"],
         content=row["content"],
-        vector=None if vector is None else np.asarray(vector.to_numpy(), np.float32),
+        vector=_vector(row["embedding"]),
         memory_id=row["memory_id"],
+        session_id=row["session_id"],
+        event_type=row["event_type"],
+        created_at=row["created_at"],
+        message_id=row["message_id"],
+        removed=row["removed"],
+        terms=row["term_count"] or 0.0,
+        merged_into=row["merged_into"],
     )
+
+
+def _vector(embedding: Any) -> Vector | None:
+    return None if embedding is None else np.asarray(embedding.to_numpy(), np.float32)
+
+
+def _other_model() -> ModelMismatch:
+    return ModelMismatch("The store belongs to another embedding model by now.")

@@ -16,14 +16,9 @@ from foremind.domain.memory import (
     SimilarMemory,
     WordStatistics,
 )
-from foremind.domain.turn import TurnToRemember
-from foremind.storage.companion_store import (
-    relationship_settings,
-    settings_from_json,
-    without_settings,
-)
+from foremind.domain.turn import TurnsToRemember, TurnToRemember
 from foremind.storage.database import Database
-from foremind.storage.ingest_store import IngestTransaction
+from foremind.storage.ingest_store import IngestTransaction, read_similar, read_turns
 from foremind.storage.relationship_transaction import RelationshipTransaction
 
 _BATCH_SIZE = 500  # rows decoded at once: about two milliseconds
@@ -36,29 +31,19 @@ class MemoryStore:
         self._database = database
         self._fingerprint = fingerprint
 
-    async def turn(self, relationship_id: int, turn_id: int) -> TurnToRemember | None:
-        """Return a turn with what ingesting it needs; None if it no longer exists."""
-        row = await self._database.for_relationship(relationship_id).row(
-            "turn_to_ingest", relationship_id, turn_id
-        )
-        if row is None:
-            return None
-        values = without_settings(row)
-        companion = settings_from_json(values.pop("companion_settings"))
-        return TurnToRemember(
-            **values, companion_settings=companion, settings=relationship_settings(row)
-        )
+    async def turns(self, relationship_id: int, turn_ids: Sequence[int]) -> TurnsToRemember | None:
+        """Return turns with those around them; None if none is left."""
+        data = self._database.for_relationship(relationship_id)
+        return await read_turns(data, relationship_id, turn_ids)
 
-    async def similar(self, turn: TurnToRemember) -> list[SimilarMemory]:
+    async def similar(self, relationship_id: int, turn: TurnToRemember) -> list[SimilarMemory]:
         """Return the memories nearest to a turn whose vector is stored, nearest first."""
-        rows = await self._database.for_relationship(turn.relationship_id).rows(
-            "similar_memories", turn.relationship_id, turn.id
-        )
-        return [SimilarMemory(**dict(row)) for row in rows]
+        data = self._database.for_relationship(relationship_id)
+        return (await read_similar(data, relationship_id, [turn])).get(turn.id, [])
 
-    def begin_ingest(self, turn: TurnToRemember) -> AbstractAsyncContextManager[IngestTransaction]:
-        """Begin the transaction that ingests a turn."""
-        return IngestTransaction.begin(self._database, turn, self._fingerprint)
+    def begin_ingest(self, relationship_id: int) -> AbstractAsyncContextManager[IngestTransaction]:
+        """Begin the transaction that ingests turns."""
+        return IngestTransaction.begin(self._database, relationship_id, self._fingerprint)
 
     async def candidates(self, query: RetrievalQuery) -> tuple[list[Candidate], WordStatistics]:
         """Return the best recallable memories by vector and by lexical search."""

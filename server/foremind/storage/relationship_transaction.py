@@ -15,15 +15,22 @@ class RelationshipTransaction:
     """A transaction that holds the relationship's lock.
 
     The versions that caches compare are raised here and nowhere else, at most once per transaction
-    and before the first change that is stamped with them: no stamp is ahead of the relationship's
-    version, and reading everything up to that version misses nothing.
+    and no later than the first change that is stamped with them: no stamp is ahead of the
+    relationship's version, and reading everything up to that version misses nothing.
     """
 
-    def __init__(self, connection: DatabaseConnection, relationship_id: int, erasures: int) -> None:
+    def __init__(
+        self,
+        connection: DatabaseConnection,
+        relationship_id: int,
+        erasures: int,
+        memory_version: int,
+    ) -> None:
         self.connection = connection
         self.relationship_id = relationship_id
         #: The number of erasures before this transaction.
         self.erasures = erasures
+        self._memory_version = memory_version  # before this transaction
         #: The versions that this transaction raised; None while it has changed nothing.
         self.raised_memory_version: int | None = None
         self.raised_layers_version: int | None = None
@@ -61,12 +68,18 @@ class RelationshipTransaction:
         row = await connection.row("lock_relationship", relationship_id)
         if row is None:
             raise NotFound("id: expected the id of a relationship", param="id")
-        return cls(connection, relationship_id, row["erasures"])
+        return cls(connection, relationship_id, row["erasures"], row["memory_version"])
 
     async def memory_version(self) -> int:
         """Return the version of changes to memories, raising it on the first call."""
         if self.raised_memory_version is None:
             self.raised_memory_version = await self._raise("raise_memory_version")
+        return self.raised_memory_version
+
+    def next_memory_version(self) -> int:
+        """Return the version that the caller's next statement sets, with what it stamps."""
+        if self.raised_memory_version is None:
+            self.raised_memory_version = self._memory_version + 1
         return self.raised_memory_version
 
     async def layers_version(self) -> int:

@@ -22,19 +22,21 @@ from foremind.domain.export_file import (
     ExportedRevision,
     ExportedTurn,
 )
-from foremind.domain.memory import Fact, MemoryText
+from foremind.domain.memory import Fact, MemoryText, NewMemory
 from foremind.domain.record import Details, NewRecord
 from foremind.domain.relationship import relationship_id_of
 from foremind.domain.user import User
 from foremind.storage.database import Database, DatabaseConnection
 from foremind.storage.export_reader import read_export
+from foremind.storage.ingest_store import store_memories
 from foremind.storage.record_changes import RecordChanges
 from foremind.storage.relationship_transaction import RelationshipTransaction
 from foremind.storage.state_store import flags_json
 from foremind.storage.user_store import find_or_create_user
-from foremind.text.packed_terms import pack_terms
 
 Vector = npt.NDArray[np.float32]
+
+_BATCH_SIZE = 500  # memories that one statement stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +194,8 @@ class _ExportWriter:
         await self._connection.execute("import_expired", self._id, turns, self._now)
 
     async def memories(self, export: Export, made: CreatedRelationship) -> None:
-        for memory in export.memories:
-            await self._insert_memory(memory, made)
+        for first in range(0, len(export.memories), _BATCH_SIZE):
+            await self._insert_memories(export.memories[first : first + _BATCH_SIZE], made)
         for memory in export.memories:
             superseded_by = (
                 None if memory.superseded_by is None else self._memories.get(memory.superseded_by)
@@ -283,37 +285,36 @@ class _ExportWriter:
             turn.event_type,
         )
 
-    async def _insert_memory(self, memory: ExportedMemory, made: CreatedRelationship) -> None:
-        text = made.memories[memory.id]
-        row = await self._insert(
-            "insert_memory",
-            self._id,
-            memory.created_at,
-            self._turns[memory.turn],
-            memory.significance,
-            text.length,
-            memory.memory_type,
-            memory.speaker,
-            HalfVector(text.vector),
-            memory.content,
-            list(text.terms),
-            list(text.terms.values()),
-            self._fingerprint,
-            msgspec.json.encode(memory.reasons).decode(),
-            memory.happened_from,
-            memory.happened_to,
-            pack_terms(text.terms),
-            await self._transaction.memory_version(),
-        )
-        self._memories[memory.id] = row["id"]
-        for fact in made.facts.get(memory.id, ()):
-            await self._connection.execute(
-                "insert_memory_fact", self._id, row["id"], fact.slot, fact.value
+    async def _insert_memories(
+        self, memories: Sequence[ExportedMemory], made: CreatedRelationship
+    ) -> None:
+        new = [
+            NewMemory(
+                turn_id=self._turns[memory.turn],
+                created_at=memory.created_at,
+                speaker=memory.speaker,
+                content=memory.content,
+                memory_type=memory.memory_type,
+                significance=memory.significance,
+                reasons=msgspec.json.encode(memory.reasons).decode(),
+                text=made.memories[memory.id],
+                happened=(
+                    None
+                    if memory.happened_from is None or memory.happened_to is None
+                    else (memory.happened_from, memory.happened_to)
+                ),
+                facts=made.facts.get(memory.id, ()),
             )
-        for turn_id in memory.again:
-            await self._connection.execute(
-                "import_source", self._turns[turn_id], row["id"], self._id
-            )
+            for memory in memories
+        ]
+        length = sum(memory.text.length for memory in new)
+        stored = await store_memories(self._transaction, self._fingerprint, new, {}, length)
+        self._memories |= {memory.id: stored[self._turns[memory.turn]] for memory in memories}
+        for memory in memories:
+            for turn_id in memory.again:
+                await self._connection.execute(
+                    "import_source", self._turns[turn_id], self._memories[memory.id], self._id
+                )
 
     async def _add_record(
         self, record: ExportedRecord, made: CreatedRelationship, changes: RecordChanges

@@ -254,7 +254,7 @@ def _session_services(
         SimpleNamespace(
             wake=lambda _: None,
             run=lambda *_: None,
-            cache_turn_vector=lambda *_: None,
+            cache_turn=lambda *_: None,
             mark_used=_nothing,
             may_have_documents=lambda _: False,
             deletion_count=lambda _: 0,

@@ -66,7 +66,7 @@ def test_a_neighbour_without_a_vector_is_ignored() -> None:
 
 def test_a_turn_reembeds_the_memories_in_its_window_only() -> None:
     """And not its own, which is embedded when it is inserted."""
-    texts = reembed_neighbours(exchange(10, None, 12, 13, 14, 15), 3, NAMES)
+    texts = reembed_neighbours(exchange(10, None, 12, 13, 14, 15), {3}, NAMES)
     assert set(texts) == {12, 14, 15}
     assert texts[12].new_terms == {"rain", "boat3"}
     assert texts[12].text.terms["boat3"] == pytest.approx(0.3)

@@ -29,12 +29,13 @@ def test_queries_that_read_or_write_memory_name_their_relationship(name: str) ->
 
 @pytest.mark.parametrize("name", sorted(load_queries()))
 def test_what_changes_a_memory_stamps_the_version_it_is_given(name: str) -> None:
-    """Only MemoryVersion raises the version; any other stamp could be ahead of it."""
+    """Only RelationshipTransaction raises the version; any other stamp could be ahead of it."""
     sql = load_queries()[name]
     if re.search(r"UPDATE memories\b", sql):
         assert re.search(r"\bversion = \$\d+", sql), name
     if re.search(r"INSERT INTO memories\b", sql):
-        assert re.search(r"\bversion\s*\)\s*SELECT [^()]*\$17\s+FROM embedding_model", sql), name
+        assert re.search(r"\bversion\s*\)\s*SELECT [^()]*\$2\s+FROM embedding_model", sql), name
+        assert "SET memory_version = $2," in sql, name
     if name != "raise_memory_version":
         assert not re.search(r"memory_version [+]", sql), name
 

@@ -28,7 +28,7 @@ class Acceptance:
         services, context = self._services, at_enter.context
         ready_s = started.ready_at - incoming.arrived
         if context is not None and stored.kept:
-            services.after_reply.ingester.cache_turn_vector(stored.id, context.vector)
+            services.after_reply.ingester.cache_turn(stored.id, message.text, context.vector)
         services.after_reply.background_worker.wake(self._relationship_id)  # to ingest it
         services.runtime.metrics.contexts.labels(at_enter.outcome).inc()
         services.runtime.metrics.stage_seconds.labels("ready").observe(ready_s)

@@ -62,6 +62,8 @@ class ReplyDelivery:
         try:
             turn_id = await self._insert(turn, result)
             if turn_id is not None:
+                if turn.reply.model.is_generative and turn.stored.kept:  # it waits for ingest
+                    self._services.after_reply.ingester.cache_turn(turn_id, result.text)
                 await self._count_use(turn, result)
         except ForemindError as error:
             # The client has received it; only the stored copy is missing.
