@@ -72,7 +72,6 @@ from foremind.text.statements import (
     clauses,
     constructions,
     extraction,
-    manner_requests,
     shapes,
     vocabulary,
 )
@@ -183,7 +182,7 @@ def extract_statements(text: str, _: datetime) -> None:
     extraction.statements_in(text)
     chat_text.chat_sentences(text)
     clauses.canonical(text[:300])
-    manner_requests.requests_in(text[:300])
+    constructions.read_request(text[:300])
     shapes.place(text[:300])
 
 
@@ -318,7 +317,7 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     ),
     exclusive_facts: lambda text, _: exclusive_facts.facts_in(text),
     **dict.fromkeys(
-        (chat_text, clauses, constructions, extraction, manner_requests, shapes, vocabulary),
+        (chat_text, clauses, constructions, extraction, shapes, vocabulary),
         extract_statements,
     ),
     minimum_scores: lambda text, _: minimum_scores.minimum_scores_in(text),

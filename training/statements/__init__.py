@@ -2,9 +2,9 @@
 
 `sentences.jsonl` was written without a look at the rules, `earlier_sentences.jsonl` before the
 first of them. `adversarial_sentences.jsonl` was made up to mislead the rules, which were then
-adjusted on all of it: its two halves say nothing of new sentences. `fresh_sentences.jsonl` was written
-after that and before the rules were cut: it tells what these are worth on what nobody had looked at.
-A line is one message:
+adjusted on all of it. `fresh_sentences.jsonl` was written before the rules were cut to those that
+read nothing unless its form shows what it is; what was missed and misread in it was looked at once
+they were. Tests hold the rules to all four. A line is one message:
 
 - `text`, and `at`, when it was said;
 - `facts`: what a profile should contain afterwards. `slot` is the title of the entry: for a

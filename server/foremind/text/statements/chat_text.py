@@ -28,7 +28,6 @@ _SMILEY = re.compile(
 )
 _REPEATED = re.compile(r"([a-zA-Z])\1{2,}")
 # A text with one of these is about words, or a play.
-_ABOUT_WORDS = pattern("about_words")
 # Lines of a play or a log: "ANNA: I have a sister."
 _SCRIPT = re.compile(
     r"^[^\S\n]*(?!(?:ps|edit|update|correction|note|(?:my )?pronouns|fun fact|btw|about me)\b)"
@@ -36,16 +35,15 @@ _SCRIPT = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _ABBREVIATION = re.compile(r"\b(St|Mr|Mrs|Ms|Dr|Prof|Jr|Sr|Mt|vs|approx)\.(?= [A-Z\w])")
-_ONE_THING = pattern("one_thing")  # "fish and chips"
 _TRAILING_OFF = re.compile(r"\s*(?:…|\.\.+)\s*(?=[a-z])")
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|\s*\n\s*|(?<=[a-z][!?])(?=[A-Z])")
 _WORD = re.compile(r"[\w'’]+(?:[-/.][\w'’]+)*")
+_ENDING = re.compile(r"(?<=\w)(?:n't|'(?:m|ve|re|ll|d))\b", re.IGNORECASE)
 _REWRITTEN = (
+    (re.compile(r"\b(do|does|did|is|are|was|were|have|has|would)nt\b", re.I), r"\1 not"),
     (re.compile(r"(?<=\d) ?y/?o\b", re.I), " years old"),
     (re.compile(r"\b(my|the|our) names (?=\w)", re.I), r"\1 name is "),
-    (re.compile(r"\bdo not you (?:dare|ever|go) (?:to )?", re.I), "do not "),
     (re.compile(r"\b(favourite \w+)'s (?=\w)", re.I), r"\1 is "),
-    (_ONE_THING, r"\1 & \2"),
     (re.compile(r"\s+(?=[,;])"), ""),
 )
 
@@ -65,7 +63,7 @@ def chat_sentences(text: str) -> list[ChatSentence]:
     text = _CODE.sub('""', _APOSTROPHE.sub("'", text))
     text = _AMENDED.sub(r", i mean \1", text)
     plain = _QUOTATION.sub(_quoted, _PLAYED.sub(_emphasised, text))
-    if "\0" in plain or _ABOUT_WORDS.search(text) or _SCRIPT.search(text):
+    if "\0" in plain or pattern("about_words").search(text) or _SCRIPT.search(text):
         return []
     plain = _TRAILING_OFF.sub(", ", _ABBREVIATION.sub(r"\1", _SMILEY.sub(". ", plain)))
     if plain.isupper():
@@ -82,6 +80,7 @@ def chat_sentences(text: str) -> list[ChatSentence]:
 def in_full(text: str) -> str:
     """Return a text with contractions and chat spellings in full, one space between words."""
     text = _WORD.sub(lambda match: SPELLINGS.get(match[0].lower(), match[0]), text)
+    text = _ENDING.sub(lambda match: f" {SPELLINGS[match[0].lower()]}", text)
     for written, meant in _REWRITTEN:
         text = written.sub(meant, text)
     return " ".join(text.split())

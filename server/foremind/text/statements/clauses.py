@@ -6,7 +6,6 @@ from typing import Literal
 from foremind.text.statements.vocabulary import pattern
 
 Polarity = Literal["yes", "no", "ended", "past"]
-_SUBJECT, _MODIFIER, _IS = (pattern(name) for name in ("subject", "modifier", "is"))
 # Past forms that speak of the present after "have", "always" and "never".
 _IN_PRESENT = {
     "lived": "live", "loved": "love", "liked": "like", "hated": "hate", "disliked": "dislike",
@@ -48,8 +47,8 @@ def canonical(clause: str) -> tuple[str, Polarity]:
 
     So "I've just moved" is "i moved", and "my name isn't Bob" is "my name is Bob", which is not so.
     """
-    subject = _SUBJECT.match(clause)
-    verb = None if subject else _IS.search(clause)
+    subject = pattern("subject").match(clause)
+    verb = None if subject else pattern("is").search(clause)
     if subject is not None:
         head, rest = "i ", clause[subject.end() + 1 :]
     elif verb is not None:
@@ -58,7 +57,7 @@ def canonical(clause: str) -> tuple[str, Polarity]:
         return clause, "yes"
     polarity: Polarity = "past" if verb is not None and verb["past"] else "yes"
     present = False
-    while (modifier := _MODIFIER.match(rest)) is not None:
+    while (modifier := pattern("modifier").match(rest)) is not None:
         words = modifier[0].lower()
         if modifier["be"]:
             if head != "i ":

@@ -1,30 +1,31 @@
 """The clauses that are understood, as a table: their words, and the shape of their value. Pure.
 
-A clause is understood if one row matches all of it, what `clauses.TAIL` allows after it included,
-and its value has the shape that the row demands. The rows are lines of `english.txt`, see
-`_construction`, and are tried in their order on clauses without adverbs and negation.
+A clause is understood if one row matches all of it, what `tail` allows after it included, and its
+value has the shape that the row demands. The rows are lines of `english.txt`, see `_construction`,
+and are tried in their order on clauses without adverbs and negation.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
 from foremind.text.statements import shapes, vocabulary
 from foremind.text.statements.clauses import Polarity, Statement, canonical
-from foremind.text.statements.vocabulary import compiled, pattern  # fmt: skip
+from foremind.text.statements.vocabulary import compiled, filled_in, pattern
 
 Statements = Iterable[Statement]
 Shape = Callable[[str], str]
 Match = re.Match[str]
 Maker = Callable[[Match, Polarity], Statements]
 
-_ANYMORE, _MOMENT, _TODAY, _DATED, _EVENT, _TAINTED, _NAMED_NOUN, _EATEN, _PERSON = (
-    compiled(rf"\b(?:<{name}>)\b") if name in ("anymore", "moment", "today") else pattern(name)
-    for name in ("anymore", "moment", "today", "dated", "event", "tainted", "named_noun", "eaten",
-                 "person")
-)  # fmt: skip
-_OWNED, _LAUGHS, _WORKPLACE = pattern("owned"), pattern("laughs"), pattern("workplace")
+_SEVERAL = frozenset("languages family pets health diet likes dislikes goals".split())  # noqa: SIM905
+_TASTES = frozenset(("likes", "dislikes", "prefers", "goals"))
+# Slots of which people joke: with a laugh, nothing is read.
+_JESTED = _TASTES | {"home", "origin", "job", "favourites"}
+_PEOPLE = vocabulary.KIN | vocabulary.KIN_MANY | {"friend"}
+_ANIMALS = vocabulary.ANIMALS | vocabulary.ANIMALS_MANY
+_MANY = vocabulary.KIN_MANY | vocabulary.ANIMALS_MANY
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,14 @@ class ClauseReading:
     statements: tuple[Statement, ...]
     frame: str = ""
     value: str = ""
-    several: bool = False  # whether values of its slot are true side by side
     polarity: Polarity = "yes"
 
     @property
     def shares_frame(self) -> bool:
         """Whether "and ..." may add to it: "I am 31 and a nurse", "I like tea and cake"."""
+        several = bool(self.statements) and self.statements[0].slot in _SEVERAL
         whole = vocabulary.PREPOSITIONS.isdisjoint(self.value.lower().split())
-        return whole and (self.several or self.frame.lower().endswith((" am ", " have ")))
+        return whole and (several or self.frame.endswith((" am ", " have ")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,150 +58,90 @@ class Construction:
         match = self.pattern.fullmatch(clause)
         if match is None:
             return None
-        if _DATED.search(match["tail"]) and not _EVENT.match(clause):
+        tail = match["tail"]
+        if pattern("of_a_day").search(tail) and not pattern("event").match(clause):
             return None
-        if _TODAY.search(match["tail"]) and not _EVENT.match(clause):
-            return None
-        ends = _ANYMORE.search(match["tail"]) is not None
-        if ends and polarity == "yes":
-            return None
+        ends = pattern("anymore").search(tail) is not None
         said: Polarity = "ended" if ends else polarity
-        statements = tuple(self.make(match, said)) if said in self.required else ()
-        if not statements:
+        if (ends and polarity == "yes") or said not in self.required:
             return None
-        value, slot = match.groupdict().get("value") or "", statements[0].slot
+        statements = tuple(self.make(match, said))
+        slot = statements[0].slot if statements else ""
+        of_moment = slot in _TASTES and pattern("moment").search(tail)
+        if not slot or of_moment or (slot in _JESTED and pattern("laughs").search(tail)):
+            return None
+        value = match.groupdict().get("value") or ""
         frame = re.sub(r"\b(?:an?|the) $", "", clause[: match.start("value")]) if value else ""
-        beside = tuple(_named_beside(match["tail"])) if polarity == "yes" else ()
-        return ClauseReading((*statements, *beside), frame, value, slot in _SEVERAL, polarity)
-
-
-_SEVERAL = frozenset("languages family pets health diet likes dislikes goals".split())  # noqa: SIM905
-
-
-# ---- people, animals, things -------------------------------------------------------------------
+        beside = tuple(_named_beside(tail)) if polarity == "yes" else ()
+        return ClauseReading((*statements, *beside), frame, value, polarity)
 
 
 def slot_of(noun: str) -> str:
     """Return the slot of what somebody has: a relative, an animal, or another thing."""
-    last = noun.lower().rsplit(maxsplit=1)[-1]
-    if last in vocabulary.KIN | vocabulary.KIN_MANY or noun.lower().endswith("best friend"):
+    words = noun.lower().split()
+    if words[-1] in _PEOPLE:
         return "family"
-    ends = noun.lower().split()[-2:]
-    animals = vocabulary.ANIMALS | vocabulary.ANIMALS_MANY
-    if last in ("boy", "girl"):
-        return "family"
-    return "pets" if last in animals or " ".join(ends) in animals else "names"
-
-
-def _owned(value: str, *, holds: bool) -> Statements:
-    match = _OWNED.fullmatch(value)
-    if match is None or vocabulary.PREPOSITIONS.intersection(match["kind"].lower().split()):
-        return
-    count = (match["count"] or "").lower()
-    name = (match["name"] or match["beside"] or "").strip('"')
-    if name and not shapes.names(name):
-        return
-    if not count and match["noun"].lower() not in vocabulary.KIN_MANY | vocabulary.ANIMALS_MANY:
-        return
-    kinds = set(match["kind"].lower().split())
-    if (
-        "and" in kinds
-        or kinds & vocabulary.NOT_REAL
-        or not shapes.phrase(f"{match['kind']}{match['noun']}", 4)
-    ):
-        return
-    prefix = "" if count in ("", "a", "an", "one", "any", "no", "some") else f"{count} "
-    noun = f"{prefix}{match['kind']}{match['noun']}".lower()
-    yield Statement(slot_of(noun), name, noun, holds=holds and count != "no")
+    return "pets" if _ANIMALS & {words[-1], " ".join(words[-2:])} else "names"
 
 
 def _has(match: Match, polarity: Polarity) -> Statements:
-    if _EATEN.match(match[0]):
-        return ()
-    return _owned(match["value"], holds=polarity == "yes")
+    """Read "a dog", "two brothers", "a cat called Biscuit"."""
+    owned = pattern("owned").fullmatch(match["value"])
+    if owned is None or vocabulary.NOT_REAL.intersection(owned["kind"].lower().split()):
+        return
+    count = (owned["count"] or "").lower()
+    name = (owned["name"] or owned["beside"] or "").strip('"')
+    if (name and not shapes.names(name)) or not (count or owned["noun"].lower() in _MANY):
+        return
+    prefix = "" if count in ("", "a", "an", "one", "any", "no", "some") else f"{count} "
+    noun = f"{owned['kind']}{owned['noun']}".lower()
+    if shapes.phrase(noun):
+        holds = polarity == "yes" and count != "no"
+        yield Statement(slot_of(noun), name, prefix + noun, holds=holds)
 
 
 def _called(match: Match, polarity: Polarity) -> Statements:
     noun, name = match["noun"].lower(), shapes.names(match["value"])
-    odd = (vocabulary.NOT_NAMED | vocabulary.NOT_REAL) & set(noun.split()) and not noun.endswith(
-        "best friend"
-    )
-    if name and shapes.phrase(noun, 3) and not odd:
+    if name and not vocabulary.NOT_REAL.intersection(noun.split()):
         yield Statement(slot_of(noun), name, noun, holds=polarity == "yes")
 
 
-def _called_simply(match: Match, polarity: Polarity) -> Statements:
-    """Read "my wife is Anna", not "my wife is Irish"."""
-    breed = re.search(r"[A-Z]\S* [A-Z]", match["value"])
-    plain = not breed and shapes.name_alone(match["value"].split()[0])
-    return _called(match, polarity) if plain else ()
-
-
-def _possessed(match: Match, _: Polarity) -> Statements:
-    """Read "my wife Anneke is a doctor", whatever else it says."""
-    odd = vocabulary.NOT_REAL.intersection(match["noun"].lower().split())
-    if not odd and not _TAINTED.search(match[0]) and shapes.named(match["value"]):
-        yield Statement(slot_of(match["noun"]), match["value"], match["noun"].lower())
+def _possessed(match: Match, polarity: Polarity) -> Statements:
+    """Read "my wife Anneke is a doctor", whatever else it says; not "my wife is Irish"."""
+    return () if pattern("tainted").search(match[0]) else _called(match, polarity)
 
 
 def _named_beside(tail: str) -> Iterator[Statement]:
     """Return whom a tail names: "with my husband Jens and our dog Sixten"."""
-    for match in _NAMED_NOUN.finditer(tail):
+    for match in pattern("named_noun").finditer(tail):
         yield Statement(slot_of(match["noun"]), match["name"], match["noun"].lower())
 
 
-def _ended_kin(match: Match, _: Polarity) -> Statements:
+def _gone(match: Match, _: Polarity) -> Statements:
     noun, name = match["noun"].lower(), match["value"] or ""
     yield Statement(slot_of(noun), name, noun, holds=False)
     if noun in vocabulary.SPOUSES:
         yield Statement("status", "", holds=False)
 
 
-def _forgotten(match: Match, _: Polarity) -> Statements:
-    if match["slot"]:
-        yield Statement(match["slot"], "", holds=False)
-    else:
-        yield Statement(
-            slot_of(match["noun"]), match["value"] or "", match["noun"].lower(), holds=False
-        )
-
-
-def _buried(match: Match, _: Polarity) -> Statements:
-    if shapes.named(match["value"]) and match["value"][0].isupper():
-        yield Statement("pets", match["value"], holds=False)
-        yield Statement("family", match["value"], holds=False)
-
-
-# ---- work, home --------------------------------------------------------------------------------
-
-
-def _job(shape: Shape) -> Maker:
-    def make(match: Match, polarity: Polarity) -> Statements:
-        holds = polarity == "yes"
-        job, where, origin = shape(match["value"]), match["where"], match["from"]
-        if not job or (where and not shapes.phrase(where, 6, "my our her")):
-            return
-        if (origin and not shapes.place(origin)) or re.search(r"\d", job):
-            return
-        if where and vocabulary.FICTION & set(where.lower().split()):
-            return
-        if where and not _WORKPLACE.match(f"{match['at'].lower()} {where}"):
-            return
-        yield Statement("job", job, holds=holds)
-        works = not job.lower().endswith(("student", "pupil"))
-        if where and works and where[0].isupper() and match["at"].lower() in ("at", "for"):
-            yield Statement("employer", shapes.without_article(where), holds=holds)
-        if origin:
-            yield Statement("origin", shapes.place(origin))
-
-    return make
-
-
-_WHERE = r"(?: (?P<at>at|for|in|with|on|by) (?P<where>.+?))?(?: from (?P<from>.+?))?"
+def _job(match: Match, polarity: Polarity) -> Statements:
+    job, where, origin = shapes.trade(match["value"]), match["where"] or "", match["from"] or ""
+    works_at = match["at"] in ("at", "for") and shapes.employer(where)
+    is_place = not (" " in where or where.isupper()) and shapes.place(where)
+    is_kind = where.lower() in vocabulary.FIELDS or shapes.employer(where.lower())
+    known = works_at or is_place or is_kind or not where
+    if not job or not known or (origin and not shapes.place(origin)):
+        return
+    holds = polarity == "yes"
+    yield Statement("job", job, holds=holds)
+    if works_at and shapes.capitalised(works_at) and not job.endswith("student"):
+        yield Statement("employer", works_at, holds=holds)
+    if origin:
+        yield Statement("origin", shapes.place(origin))
 
 
 def _employed(match: Match, polarity: Polarity) -> Statements:
-    employer, job = shapes.employer(match["value"]), shapes.any_job(match["as"] or "")
+    employer, job = shapes.employer(match["value"]), shapes.trade(match["as"] or "")
     if employer and (job or not match["as"]):
         yield Statement("employer", employer, holds=polarity == "yes")
         if job:
@@ -216,90 +157,25 @@ def _moved(match: Match, _: Polarity) -> Statements:
         yield Statement("home", to)
 
 
-def _left(match: Match, _: Polarity) -> Statements:
-    where = match["value"]
-    capital = where[0].isupper() or match[0].lower().startswith("i left ")
-    if capital and shapes.place(where) and where == shapes.without_article(where):
-        yield Statement("home", where, holds=False)
-        yield Statement("employer", where, holds=False)
-
-
-def _retired(match: Match, _: Polarity) -> Statements:
-    yield Statement("employer", "", holds=False)
-    yield Statement("job", "retired")
-
-
-# ---- names, ages, tastes -----------------------------------------------------------------------
-
-
-def _one_word(value: str) -> str:
-    odd = vocabulary.KIN | vocabulary.FICTIONAL | vocabulary.STANDING
-    return "" if " " in value or value.lower() in odd else shapes.named(value)
-
-
-def _am_name(match: Match, _: Polarity) -> Statements:
-    """Read "I'm Ana", "hi im ana", "I'm Ana from Porto"."""
-    greeted, value, origin = bool(match["hi"]), match["value"], match["from"]
-    name = shapes.name_alone(value) or (greeted and _one_word(value))
-    if not name or (origin and not shapes.place(origin)):
-        return
-    yield Statement("name", str(name))
-    if origin:
-        yield Statement("origin", shapes.place(origin))
-
-
-def _age_from(match: Match, _: Polarity) -> Statements:
-    age, origin = shapes.years_old(match["value"]), match["from"]
-    if age and (not origin or shapes.place(origin)):
-        yield Statement("age", age)
-        if origin:
-            yield Statement("origin", shapes.place(origin))
-
-
 def _likes(match: Match, polarity: Polarity) -> Statements:
-    value = shapes.taste(match["value"])
-    if polarity == "yes" and vocabulary.IRONIC & set(value.lower().split()):
-        return
-    if value and not _MOMENT.search(match["tail"]):
+    # A capital letter tells nothing at the start, and who has fans is no friend.
+    free = match.start("value") == 0 or " fan of " in match[0]
+    value = re.sub(r"^to (?=\w+$|go \w+ing\b)", "", match["value"])
+    ironic = polarity == "yes" and value.lower().split()[0] in vocabulary.IRONIC
+    if not ironic and shapes.taste(value.lower() if free else value):
+        value = shapes.without_article(value)
         slot = "dislikes" if polarity in ("no", "ended") else "likes"
         yield Statement(slot, value, holds=polarity != "past")
 
 
 def _favourite(match: Match, polarity: Polarity) -> Statements:
-    about, value = match["about"].lower(), shapes.favourite(match["value"])
-    active = re.match(r"[a-z]+ing\b", value) and about.split()[-1] not in vocabulary.ACTIVITIES
-    odd = {"part", "thing", "bit", "moment", "way", "one", "person", "scene"}
-    odd = (odd | vocabulary.KIN | vocabulary.ANIMALS) & set(about.split())
-    about = about.replace("color", "colour")
-    if re.match(r"(?:my|our)\b", value, re.I):
-        return
-    jests = about.split()[-1] in value.lower().split() or _LAUGHS.search(match["tail"])
-    if value and shapes.phrase(about, 3) and not (odd or active or jests):
+    about, value = match["about"].lower().replace("color", "colour"), match["value"]
+    if (value := shapes.favourite(value)) and about.split()[-1] not in value.lower().split():
         yield Statement("favourites", value, about, holds=polarity == "yes")
 
 
-def _spoken(match: Match, polarity: Polarity) -> Statements:
-    learns = re.search("learn|study|teaching", match[0]) is not None
-    value = re.sub(
-        r"^(?:some|a bit of|a little(?: bit of)?|fluent|basic|good|bad) ", "", match["value"]
-    )
-    if value.lower() in vocabulary.LANGUAGES:
-        value = f"learning {value}" if learns else value
-        yield Statement("languages", value, holds=polarity == "yes")
-
-
-def _bond(match: Match, polarity: Polarity) -> Statements:
-    """Read a status; one is married to a person, or it is no marriage."""
-    value, whom = match["value"].lower(), match["whom"]
-    if whom and not _PERSON.fullmatch(whom):
-        return
-    value = "widowed" if value.startswith("widow") else value
-    yield Statement("status", value, holds=polarity == "yes")
-    yield from _named_beside(whom or "")
-
-
-def _phrase(most: int, allowed: str = "") -> Shape:
-    return lambda value: shapes.phrase(value, most, allowed)
+def _one_of(words: frozenset[str]) -> Shape:
+    return lambda value: value if value.lower() in words else ""
 
 
 def _prefixed(prefix: str, shape: Shape) -> Shape:
@@ -307,69 +183,61 @@ def _prefixed(prefix: str, shape: Shape) -> Shape:
     return lambda value: f"{prefix} {shapes.without_article(value)}" if shape(value) else ""
 
 
-def _after(words: str, shape: Shape) -> Shape:
-    """Return a shape of a value that begins with some words."""
-    return lambda value: value if shape(re.sub(rf"^(?:{words}) ", "", value)) else ""
-
-
 _SHAPES: dict[str, Shape] = {
     "named": shapes.named, "name_alone": shapes.name_alone, "years": shapes.years,
-    "years_old": shapes.years_old, "place": shapes.place, "place_on": shapes.place_on,
-    "nationality": shapes.nationality, "field": shapes.field, "employer": shapes.employer,
-    "capital_employer": lambda value: shapes.employer(value) if value[0].isupper() else "",
-    "subject": shapes.subject_of_study, "taste": shapes.taste, "preference": shapes.preference,
-    "goal": shapes.goal, "as_said": str, "lower": str.lower, "bare": shapes.without_article,
-    "near_place": _after("near|outside of|outside|close to|by", shapes.place),
-    "to_be_trade": _after("to (?:be|become)", shapes.trade),
-    "allergic": _prefixed("allergic to", shapes.allergen), "no_food": _prefixed("no", shapes.food),
-    "no_known_food": _prefixed("no", shapes.known_food), "phrase1": _phrase(1),
-    "phrase3": _phrase(3), "phrase4": _phrase(4), "phrase5": _phrase(5), "phrase6": _phrase(6),
-    "about_phrase": _phrase(6, "not talk my about"),
+    "place": shapes.place, "employer": shapes.employer, "subject": shapes.subject_of_study,
+    "compared": lambda value: value if shapes.phrase(value, 8, "over than") else "",
+    "goal": lambda value: shapes.phrase(value, 8, "my our own more how better"),
+    "as_said": str, "lower": str.lower,
+    "taste": lambda value: shapes.without_article(value) if shapes.taste(value) else "",
+    "bare": shapes.without_article, "phrase": lambda value: shapes.phrase(value, 6),
+    "capital": lambda value: shapes.place(value) if shapes.capitalised(value) else "",
+    "nationality": _one_of(vocabulary.NATIONALITIES | vocabulary.LANGUAGES),
+    "field": _one_of(vocabulary.FIELDS), "language": _one_of(vocabulary.LANGUAGES),
+    "learning": _prefixed("learning", _one_of(vocabulary.LANGUAGES)),
+    "no_food": _prefixed("no", _one_of(vocabulary.FOODS)),
+    "allergic": _prefixed("allergic to", shapes.allergen),
 }  # fmt: skip
 _MAKERS: dict[str, Maker] = {
-    "job": _job(shapes.any_job), "trade": _job(shapes.trade), "employed": _employed,
-    "am_name": _am_name, "age_from": _age_from, "moved": _moved, "left": _left, "bond": _bond,
-    "retired": _retired, "spoken": _spoken, "has": _has, "called": _called,
-    "called_simply": _called_simply, "possessed": _possessed, "ended_kin": _ended_kin,
-    "forgotten": _forgotten, "buried": _buried, "favourite": _favourite, "likes": _likes,
+    "job": _job, "employed": _employed, "moved": _moved, "has": _has,
+    "called": _called, "possessed": _possessed, "gone": _gone, "favourite": _favourite,
+    "likes": _likes,
 }  # fmt: skip
+_EVERY = frozenset(get_args(Polarity))
 _POLARITIES: dict[str, frozenset[Polarity]] = {
-    "+": frozenset(("yes",)), "-": frozenset(("no", "ended")),
+    "+": frozenset(("yes",)), "-": frozenset(("no", "ended")), "~": frozenset(("yes",)),
 }  # fmt: skip
 
 
 def _construction(line: str) -> Construction:
-    """Return a row: "slot shape: pattern", or "@maker: pattern".
+    """Return a row: "slots shape: pattern", or "@maker: pattern".
 
-    Before the colon may stand "+" or "-", where the clause must be affirmed or negated, and is
-    true as it stands; "!" where it is not of the moment. The shape "end" retracts the slots, "=..."
-    is the value itself.
+    Before the colon may stand "+" or "-", where the clause must be affirmed or negated and its
+    value is true as it stands, or "~", where it takes its value back. The shape "none" stands for
+    any value, "=..." is the value itself.
     """
-    head, pattern = line.split(": ", 1)
-    required = _POLARITIES.get(head[-1], frozenset(get_args(Polarity)))
-    head = head.removesuffix(" +").removesuffix(" -")
-    lasting = head.endswith("!")
-    slots, _, shape = head.removesuffix("!").partition(" ")
-    if slots.startswith("@"):
-        maker = _MAKERS[slots[1:]]
-    else:
-        maker = _maker(slots, shape, lasting=lasting, as_is=len(required) < 3)
-    return Construction(compiled(f"(?:{pattern})<tail>[ ,]*"), maker, required)
+    head, words = line.split(": ", 1)
+    slots, _, shape = head.rstrip("+-~ ").partition(" ")
+    required = _POLARITIES.get(head[-1], _EVERY)
+    maker = _MAKERS[slots[1:]] if slots[0] == "@" else _maker(slots.split(","), shape, head[-1])
+    return Construction(compiled(f"(?:{words})<tail>[ ,]*"), maker, required)
 
 
-def _maker(slots: str, shape: str, *, lasting: bool, as_is: bool) -> Maker:
+def _maker(slots: Sequence[str], shape: str, mark: str) -> Maker:
     def make(match: Match, polarity: Polarity) -> Statements:
-        if shape == "end":
-            yield from (Statement(slot, "", holds=False) for slot in slots.split(","))
-            return
-        value = shape[1:] if shape.startswith("=") else _SHAPES[shape](match["value"])
-        if value and not (lasting and _MOMENT.search(match["tail"])):
-            yield Statement(slots, value, holds=as_is or polarity == "yes")
+        fixed = shape[1:] if shape.startswith("=") else ""
+        value = fixed or ("" if shape == "none" else _SHAPES[shape](match["value"]))
+        holds = mark in "+-" or (mark != "~" and polarity == "yes")
+        if value or shape == "none":
+            yield from (Statement(slot, value, holds=holds) for slot in slots)
 
     return make
 
 
-_TABLE = tuple(_construction(line) for line in vocabulary.CLAUSES)
+_TABLE = tuple(map(_construction, vocabulary.CLAUSES))
+# Rows that can match a clause about the speaker, and about anything else.
+_OF_SPEAKER = tuple(row for row in _TABLE if row.pattern.pattern.startswith(("(?:i ", "(?:(?:")))
+_OF_OTHERS = tuple(row for row in _TABLE if not row.pattern.pattern.startswith("(?:i "))
 
 
 def read_clause(clause: str, shared: Polarity = "yes") -> ClauseReading | None:
@@ -380,11 +248,23 @@ def read_clause(clause: str, shared: Polarity = "yes") -> ClauseReading | None:
     """
     text, polarity = canonical(clause)
     polarity = shared if polarity == "yes" else polarity
-    text = re.sub(
-        r"^(i (?:can|will|must) )not (?=eat|drink|have|tolerate|digest|touch|stomach|do)",
-        r"i not ",
-        text,
-    )
-    if text.startswith("i not "):
-        text, polarity = f"i {text[6:]}", "no"
-    return next(filter(None, (row.read(text, polarity) for row in _TABLE)), None)
+    rows = _OF_SPEAKER if text.startswith("i ") else _OF_OTHERS
+    return next(filter(None, (row.read(text, polarity) for row in rows)), None)
+
+
+# ---- how the companion is to speak -------------------------------------------------------------
+
+_REQUEST = compiled(filled_in("<request>") % filled_in(f"(?:{'|'.join(vocabulary.REQUESTS)})"))
+
+
+def read_request(clause: str) -> ClauseReading | None:
+    """Return what a clause asks of the companion's manner, and a name that it does not want."""
+    match = _REQUEST.fullmatch(clause)
+    if match is None:
+        return None
+    value = re.sub(r"^i (?:would )?prefer ", "", match["value"], flags=re.IGNORECASE)
+    value = re.sub(r"\bdo not\b", "don't", value, flags=re.IGNORECASE)
+    statement = Statement("manner", value[:1].lower() + value[1:])
+    called = None if value.lower().startswith("always") else pattern("call_me").search(value)
+    unwanted = () if called is None else (Statement("name", called["name"], holds=False),)
+    return ClauseReading((statement, *unwanted))

@@ -1,25 +1,30 @@
 """What values may look like: places, names, jobs, things liked. Pure.
 
-Each function returns a value without its article, or nothing for what cannot be one.
+Each function returns a value without its article, or nothing unless its shape shows what it is. A
+place has a capital letter, or is said to be a town: "I live in hope" and "I live in porto" are
+alike, and neither is read.
 """
 
 import re
 
+from foremind.text.languages.language_files import ENGLISH, LANGUAGES
 from foremind.text.proper_names import EVERYDAY_NAMES
 from foremind.text.statements import vocabulary
 from foremind.text.statements.vocabulary import pattern
-from foremind.text.tokenization import terms_of
 
 _WORD = r"[\w'&%/+]+(?:[.-][\w'&%/+]+)*"
 _VALUE = re.compile(rf"{_WORD}(?: {_WORD})*")
-_ARTICLE = re.compile(r"(?:an?|the|some) (?=\S)", re.IGNORECASE)
+_ARTICLE = re.compile(r"^(?:an?|the|some) (?=\S)", re.IGNORECASE)
 _TITLE = re.compile(r'"([^"]+)"')
 _MAX_CHARS = 80
-_ABSTRACT, _ADJECTIVE, _STUDY, _STREET, _TRADE_ENDS, _NATION = (
-    pattern(name) for name in ("abstract", "adjective", "study", "street", "trade_ends", "nation")
+_SMALL = frozenset("one two three four five six seven eight nine hundred".split())  # noqa: SIM905
+_UNFINISHED = vocabulary.PREPOSITIONS | {"and", "or", "a", "an", "the", "my", "our"}
+_PARTICLES = {"a", "an", "and", "any", "the", "some", "up", "out", "off", "down", "before", "well"}
+_REFUSED = (  # pronouns, verbs and what else needs a context
+    vocabulary.NEVER_IN_VALUES
+    | LANGUAGES[ENGLISH].stop_words - vocabulary.PREPOSITIONS - _PARTICLES
 )
-_ARTICLES = frozenset(("a", "an", "the"))
-_OURS = ("my", "our")
+_ALLERGENS = vocabulary.ALLERGENS | vocabulary.FOODS | vocabulary.ANIMALS | vocabulary.ANIMALS_MANY
 
 
 def words_in(value: str) -> list[str]:
@@ -30,32 +35,38 @@ def words_in(value: str) -> list[str]:
 def phrase(value: str, most: int = 4, allowed: str = "") -> str:
     """Return a noun phrase of some words: no pronoun, no verb, nothing that needs a context."""
     words = words_in(value)
-    if not words or len(words) > most or words[-1] in vocabulary.NEVER_LAST:
+    if not words or len(words) > most or words[-1] in _UNFINISHED:
         return ""
     plain = {word.removesuffix("'s") for word in words}
-    refused = plain & vocabulary.NEVER_IN_VALUES - set(allowed.split())
+    refused = plain & _REFUSED - set(allowed.split())
     return "" if refused or words[0] in ("and", "of") else without_article(value)
 
 
 def without_article(value: str) -> str:
     """Return a value without its article."""
-    return _ARTICLE.sub("", value, count=1) if _ARTICLE.match(value) else value
+    return _ARTICLE.sub("", value)
+
+
+def capitalised(value: str, links: frozenset[str] = vocabulary.LINKS) -> bool:
+    """Return whether all words of a value begin with a capital letter, other than links."""
+    words = [word for word in value.split() if word.lower() not in links]
+    return bool(words) and all(word[0].isupper() for word in words)
 
 
 def named(value: str) -> str:
     """Return a name: capitalised words, or a single word that is no other."""
     title = _TITLE.fullmatch(value)
     value = title[1] if title else value
-    words = value.split()
-    if not words_in(value) or len(words) > 4 or re.search(r"[\d/]", value):
+    words = words_in(value)
+    if not words or len(words) > 4 or re.search(r"[\d/]", value):
         return ""
-    first = words[1] if words[0].lower() == "the" and len(words) > 1 else words[0]
-    everyday = first.lower() in EVERYDAY_NAMES and first[0].isupper()
-    if first.lower() in vocabulary.NEVER_IN_VALUES | vocabulary.COMMON and not everyday:
+    first = words[1] if words[0] == "the" and len(words) > 1 else words[0]
+    common = first in _REFUSED | vocabulary.COMMON
+    if common and not (first in EVERYDAY_NAMES and value[0].isupper()):
         return ""
-    if title or all(word[0].isupper() or word in vocabulary.NAME_LINKS for word in words):
+    if title or capitalised(value):
         return value
-    return value if len(words) == 1 < len(value) and not _ADJECTIVE.match(value) else ""
+    return value if len(words) == 1 < len(value) and not pattern("adjective").match(value) else ""
 
 
 def names(value: str) -> str:
@@ -64,219 +75,111 @@ def names(value: str) -> str:
 
 
 def name_alone(value: str) -> str:
-    """Return the name in "I'm Ana": a capitalised word that is no other."""
-    first = value.split(maxsplit=1)[0].lower() if value else ""
-    other = (
-        vocabulary.MONTHS | vocabulary.DAYS | vocabulary.LANGUAGES
-    ) - EVERYDAY_NAMES | vocabulary.FICTIONAL
-    adjective = _ADJECTIVE.match(first) is not None and not first.endswith("ed")
-    if first in other or first == "the" or adjective or (value.isupper() and len(value) < 6):
+    """Return the name in "hi, I'm Ana": one or two capitalised words that are no others."""
+    words = words_in(value)
+    if not words or len(words) > 2 or value.isupper() or not capitalised(value):
         return ""
-    is_name = value[:1].isupper() and len(value) > 1 and value.count(" ") < 2 and named(value)
-    return value if is_name and not nationality(value) and not trade(value) else ""
+    nation = words[0] in vocabulary.NATIONALITIES | vocabulary.LANGUAGES
+    other = nation or trade(value) or pattern("season").fullmatch(words[0])
+    return "" if other and words[0] not in EVERYDAY_NAMES else named(value)
 
 
 def place(value: str) -> str:
-    """Return a place: a name, "a small town near Minsk", an address."""
+    """Return a place: a name, or "a small town near Minsk"."""
     words, bare = words_in(value), without_article(value)
-    refused = vocabulary.NEVER_IN_VALUES - set(_OURS)
-    if (
-        len(bare) < 2
-        or not words
-        or len(words) > 7
-        or refused & set(words)
-        or bare.lower() in vocabulary.FIELDS
-    ):
+    if not words or len(words) > 7 or _REFUSED & set(words):
         return ""
-    if words[0][0].isdigit():
-        is_address = _STREET.match(value) or re.fullmatch(r"\d+\w?(?: [A-Z]\S*){2,}", value)
-        return value if is_address else ""
-    links = vocabulary.PLACE_LINKS | (vocabulary.PARTS if words[0] in vocabulary.PARTS else set())
-    proper = [word for word in bare.split() if word.lower() not in links]
-    if proper and all(word[0].isupper() for word in proper):
-        return "" if words_in(bare)[0] in vocabulary.COMMON | vocabulary.DAYS else bare
-    if bare != value or words[0] in _OURS or len(words) > 3:
-        is_described = vocabulary.PLACES & set(words) and words[-1] not in links
-        return bare if is_described and not vocabulary.FICTION & set(words) else ""
-    odd = (vocabulary.PREPOSITIONS | _ARTICLES) & set(words) - (links - _ARTICLES)
-    if odd or (vocabulary.COMMON | vocabulary.NO_PLACE) & set(words) - vocabulary.PLACES:
-        return ""
-    return "" if any(map(_ABSTRACT.match, words)) else bare
-
-
-def place_on(value: str) -> str:
-    """Return a place that one lives on, or at: not "coffee"."""
-    return place(value) if value != without_article(value) or not value.islower() else ""
+    if capitalised(bare, vocabulary.LINKS | vocabulary.PLACE_LINKS):
+        first = words_in(bare)[0]
+        return "" if first in vocabulary.COMMON or pattern("season").fullmatch(first) else bare
+    is_kind = vocabulary.PLACES & set(words) or re.search(r" (?:in|near|outside) [A-Z]", bare)
+    return bare if bare != value and is_kind and words[-1] not in _UNFINISHED else ""
 
 
 def trade(value: str) -> str:
     """Return a value that ends with a trade, as "freelance illustrator" does."""
-    bare = phrase(value, 5)
+    bare = phrase(value, 4)
     words = bare.lower().split()
-    if not words or words[0] in vocabulary.PRAISE or words[0].endswith("ing"):
+    if (
+        not words
+        or (len(words) > 1 and pattern("praising").match(words[0]))
+        or re.search(r"\d", bare)
+    ):
         return ""
-    if (_ARTICLES | vocabulary.PREPOSITIONS | {"and"}) & set(words):
+    if _UNFINISHED & set(words):
         return ""
     ends = {" ".join(words[start:]) for start in range(len(words))} | {words[-1].split("-")[-1]}
-    return bare if vocabulary.TRADES & ends or _TRADE_ENDS.search(words[-1]) else ""
-
-
-def any_job(value: str) -> str:
-    """Return what somebody says they work as."""
-    bare = phrase(value, 5, "of")
-    odd = (
-        bare.lower() in vocabulary.COMMON
-        or bare.endswith("player")
-        or re.search(" (?:and|as) ", bare)
-    )
-    return "" if odd else bare
-
-
-def field(value: str) -> str:
-    """Return a field of work."""
-    return value if value.lower() in vocabulary.FIELDS and value != "it" else ""
+    return bare if vocabulary.TRADES & ends or pattern("trade_ends").search(words[-1]) else ""
 
 
 def employer(value: str) -> str:
     """Return an employer: a name, or a kind of company or place."""
-    bare = phrase(value, 7, "my our")
+    bare = phrase(value, 6, "my our")
     words = words_in(bare)
-    if not words or words[0][0].isdigit() or words[0] in vocabulary.NUMBERS:
+    if not words or pattern("season").fullmatch(words[0]) or not words[0][0].isalpha():
         return ""
-    if _ADJECTIVE.fullmatch(bare) or (vocabulary.COMMON | vocabulary.NO_PLACE) & set(words) - {
-        "hospital"
-    }:
-        return ""
-    if words[0] in _OURS:
-        return bare if re.search(r"'s? [\w ]+$", bare) else ""
-    return bare if bare != value or not bare.islower() or len(words) < 3 else ""
+    is_kind = (bare != value or words[0] in ("my", "our")) and words[-1] in vocabulary.WORKPLACES
+    return bare if is_kind or capitalised(bare.split()[0]) else ""
 
 
 def subject_of_study(value: str) -> str:
     """Return what somebody studies."""
-    bare = phrase(value, 4)
-    fits = _STUDY.search(value.lower()) or value[0].isupper()
-    odd = vocabulary.PREPOSITIONS & set(words_in(value)) or bare.lower() in vocabulary.LANGUAGES
-    return bare if fits and bare == value and not odd else ""
+    odd = _UNFINISHED & set(words_in(value)) or value.lower() in vocabulary.LANGUAGES
+    fits = pattern("study").search(value.lower()) and value == without_article(value)
+    return phrase(value, 3) if fits and not odd else ""
 
 
 def allergen(value: str) -> str:
     """Return what people are allergic to; "mornings" are a joke."""
-    known = vocabulary.ALLERGENS | vocabulary.NOT_TOLERATED | vocabulary.ANIMALS_MANY
     ends = [part.split()[-1:] for part in re.split(r"(?:, and|,| and| or) ", value.lower())]
-    return phrase(value, 6, "all") if all(known.intersection(end) for end in ends) else ""
-
-
-def food(value: str) -> str:
-    """Return what is not eaten or drunk."""
-    odd = (vocabulary.NO_MEALS | vocabulary.PREPOSITIONS) & set(words_in(value))
-    return "" if odd else phrase(re.sub(r"^any ", "", value), 3)
-
-
-def known_food(value: str) -> str:
-    """Return a food that many avoid; other things are avoided as well."""
-    words = words_in(re.sub(r"^any ", "", value))
-    return " ".join(words) if words and words[-1] in vocabulary.NOT_TOLERATED else ""
+    return phrase(value, 6, "all") if all(_ALLERGENS.intersection(end) for end in ends) else ""
 
 
 def favourite(value: str) -> str:
     """Return what may be somebody's favourite."""
     title = _TITLE.fullmatch(value)
-    bare = title[1] if title else without_article(value)
+    if title:
+        return title[1]
+    bare = without_article(value)
     words = words_in(bare)
-    if title or not words:
-        return bare if title else ""
-    if (
-        {"to", *_OURS} & set(words)
-        or words[-1] in vocabulary.EMPTY
-        or words[0] in vocabulary.PREPOSITIONS | vocabulary.EMPTY
-    ):
+    if not words or words[0] in vocabulary.COMMON | _UNFINISHED or words[-1].endswith("'s"):
         return ""
-    if len(words) == 1 and (bare in vocabulary.COMMON or re.fullmatch(r"[a-z]{3,}ed", bare)):
-        return ""
-    counts = len(words) > 1 and words[0] in vocabulary.NUMBERS and bare.islower()
-    if counts or words[-1] in vocabulary.IRONIC or words[-1].endswith("'s"):
-        return ""
-    allowed = "that so all no you i me we be" if bare[0].isupper() else ""
-    return phrase(bare, 6, f"my {allowed}")
+    if capitalised(bare) and len(words) < 7:
+        return bare
+    odd = words[-1] in vocabulary.NO_TASTES or (
+        len(words) > 1 and pattern("adjective").match(words[0])
+    )
+    return "" if odd or words[0] in vocabulary.NUMBERS else phrase(bare, 2)
 
 
 def taste(value: str) -> str:
-    """Return what may be liked in general, not here and now."""
-    verb = value.removeprefix("to ")
-    words = words_in(verb)
-    if not words or vocabulary.NO_TASTES & {words[0], words[-1]} or not terms_of(verb):
-        return ""
-    if verb != value:
-        fine = words[0] not in vocabulary.NO_INFINITIVES and phrase(verb, 7, "my our have be")
-        return verb if fine and words[0] != "be" else ""
-    numbers = vocabulary.NUMBERS | {"first", "second", "third"}
-    counted = any(word in numbers or word[0].isdigit() for word in words)
-    if counted or not _is_general(words, lower=value.islower()):
-        return ""
-    joined = words.index("and") if "and" in words else 0
-    if joined and not vocabulary.PREPOSITIONS & set(words[:joined]):
-        return ""  # "tea and cake" are two
-    return phrase(value, 7, "my our being")
+    """Return what may be liked in general, not here and now: a kind, an activity, a full name.
 
-
-def _is_general(words: list[str], *, lower: bool) -> bool:
-    """Distinguish "the ocean" and "my garden" from "the energy" and "my sister"."""
-    first, last = words[0], words[-1]
-    if first == "the" and lower:
-        return last in vocabulary.THE_ONLY or (words[1] in vocabulary.SENSES and "of" in words)
-    if first == "my":
-        people = vocabulary.KIN | vocabulary.KIN_MANY | vocabulary.ANIMALS | vocabulary.PERSONS
-        return len(words) == 2 and not people & set(words)
-    if first in ("a", "an"):
-        return len(words) > 2 and words[1] in vocabulary.TASTE_ADJECTIVES
-    unfinished = len(words) == 1 and first in vocabulary.NEEDS_AN_OBJECT
-    return not unfinished and first not in vocabulary.NUMBERS | {"our"} and not first[0].isdigit()
-
-
-def goal(value: str) -> str:
-    """Return what somebody wants to reach."""
-    value = value.removeprefix("to ").replace("learn how to ", "learn to ")
+    A single name is that of anybody: "I love Sarah".
+    """
     words = words_in(value)
-    if words[:1] == ["be"] and words[1:2] not in (["a"], ["an"], ["more"], ["better"]):
+    if words[:1] == ["the"] and words[1:2] and not words[2:]:
+        return words[1] if words[1] in vocabulary.THE_ONLY else ""
+    active = words[:1] == ["go"] or (words or [""])[0].endswith("ing")
+    if not words or words[0] in vocabulary.PREPOSITIONS | {"to"}:
         return ""
-    odd = (
-        len(words) < 2
-        or "out" in words
-        or words[0] in vocabulary.NO_AIMS
-        or vocabulary.FICTION & set(words)
+    if vocabulary.NO_TASTES & {words[0], words[-1] if not active else ""}:
+        return ""
+    whose = (
+        len(words) == 1
+        and not value.islower()
+        and not pattern("season").fullmatch(words[0].rstrip("s"))
     )
-    return value if not odd and phrase(value, 9, "my our own more be have better") else ""
-
-
-def preference(value: str) -> str:
-    """Return what is preferred."""
-    words = words_in(value)
-    if (
-        not words
-        or words[0] in ("not", "to")
-        or (len(words) == 1 and words[0] in vocabulary.NEEDS_AN_OBJECT)
-        or (vocabulary.NO_PREFERENCES | vocabulary.DAYS) & set(words)
-    ):
+    if whose or value != without_article(value) or not words[0][0].isalpha():
         return ""
-    return value if "/" not in value and phrase(value, 9, "my our being over than") else ""
-
-
-def nationality(value: str) -> str:
-    """Return a nationality: "Colombian"."""
-    guessed = _NATION.fullmatch(value) and value.lower() not in vocabulary.NO_NATIONALITIES
-    return value if guessed or value.lower() in vocabulary.NATIONALITIES else ""
+    if "and" in words and not vocabulary.PREPOSITIONS & set(words[: words.index("and")]):
+        return ""  # "tea and cake" are two
+    return phrase(value, 6, "being")
 
 
 def years(value: str) -> str:
     """Return an age in years."""
     if value.isdigit():
-        return value if 10 <= int(value) <= 115 else ""
+        return value if 4 <= int(value) <= 115 else ""
     words = value.lower().replace("-", " ").split()
-    is_number = vocabulary.NUMBERS.issuperset(words) and not vocabulary.SMALL & set(words[:1])
-    return value if is_number and len(words) < 3 else ""
-
-
-def years_old(value: str) -> str:
-    """Return an age that was said to be one, which may be that of a child."""
-    return value if value.isdigit() and 4 <= int(value) <= 115 else years(value)
+    return value if vocabulary.NUMBERS.issuperset(words) and words[0] not in _SMALL else ""

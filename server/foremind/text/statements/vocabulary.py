@@ -33,6 +33,8 @@ WORDS = {
     name: frozenset(word.strip() for word in words.split(","))
     for name, words in (line.split(" = ", 1) for line in _SECTIONS["words"])
 }
+for _one, _many in (("KIN", "KIN_MANY"), ("ANIMALS", "ANIMALS_MANY")):
+    WORDS[_many] |= {re.sub(r"(?<=[^aeiou])y$", "ie", word) + "s" for word in WORDS[_one]}
 _PARTS = dict(line.split(" = ", 1) for line in _SECTIONS["parts"])
 REQUESTS = tuple(_SECTIONS["requests"])
 CLAUSES = tuple(_SECTIONS["clauses"])
@@ -55,8 +57,9 @@ def compiled(text: str) -> re.Pattern[str]:
     return re.compile(filled_in(text), re.IGNORECASE)
 
 
+@cache
 def pattern(name: str) -> re.Pattern[str]:
-    """Compile a part."""
+    """Return a part, compiled."""
     return compiled(f"<{name}>")
 
 

@@ -34,9 +34,8 @@ _WORDINGS: dict[str, tuple[str, ...]] = {
     "dislikes": ("i hate {}", "i dislike {}", "i don't like {}", "i can't stand {}",
                  "i can't bear {}", "i never liked {}", "i have never liked {}",
                  "i always hated {}", "i have always hated {}", "i no longer like {}",
-                 "i am no fan of {}",
-                 "i have gone off {}", "{} is not my thing", "{} are not my thing",
-                 "{} isn't my thing", "{} aren't my thing"),
+                 "i am no fan of {}", "i have gone off {}", "{} is not my thing",
+                 "{} are not my thing", "{} isn't my thing", "{} aren't my thing"),
 }  # fmt: skip
 _FAVOURITE = "favourite "
 _FAVOURITES = ("my favourite {} is {}", "my favorite {} is {}")
