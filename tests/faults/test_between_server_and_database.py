@@ -1,10 +1,8 @@
 """Faults between the server and PostgreSQL: it stays up, reports them, and recovers."""
 
 import asyncio
-import os
 import re
-import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -27,11 +25,11 @@ from foremind.storage.migrations import migrate
 from foremind_client import connect
 from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.conftest import PATIENCE, eventually, eventually_async
+from tests.faults.conftest import full
 from tests.faults.proxy import fault_proxy
 from tests.faults.traffic import Traffic, traffic_on
 
 RESTARTS = 10
-DISK = "160m"
 _TIMEOUT_S = 4.0  # enough to start on a busy machine, and short enough to wait for
 
 
@@ -250,22 +248,6 @@ async def test_an_exhausted_pool_is_a_retryable_error(
     assert {error["code"] for error in traffic.errors} == {"storage_unavailable"}
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A small file system; skips the test without permission to mount one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("only root may mount a file system")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 async def test_a_frozen_database_is_reported_until_it_resumes(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -300,12 +282,9 @@ async def test_a_full_disk_is_a_retryable_error(settings: Settings, small_disk: 
         async with serving(changed) as (_, port):
             async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
                 await accepts(traffic)
-                ballast = small_disk / "ballast"
-                free = os.statvfs(small_disk)
-                ballast.write_bytes(b"\0" * (free.f_bavail * free.f_bsize - 65_536))
-                await refuses(traffic)
-                await eventually_async(lambda: unready(port))
-                ballast.unlink()
+                with full(small_disk):
+                    await refuses(traffic)
+                    await eventually_async(lambda: unready(port))
                 await accepts(traffic)
             await traffic.check(url)
             await eventually_async(lambda: ready(port))

@@ -1,23 +1,31 @@
 """Erasing a user is one act: cut off at whichever statement, it is finished by whoever finds it."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+import asyncpg
+import httpx2
 import pytest
+from pydantic import SecretStr
 
 import foremind.memory.erase
 from foremind.app.builders import build_eraser
 from foremind.app.core import Core
+from foremind.app.server import serving
 from foremind.domain.companion import CompanionFile
 from foremind.domain.errors import NotFound, StorageUnavailable
+from foremind.domain.settings.settings import Settings
 from foremind.memory.user_erasure import UserEraser
 from foremind.storage.database import Database
 from foremind.storage.user_store import UserStore
 from tests.conftest import PATIENCE, CommitsOnly, eventually_async, owner_of
+from tests.faults.conftest import full
 from tests.faults.proxy import FaultProxy, fault_proxy
-from tests.faults.test_between_server_and_database import address_of, over_tcp
+from tests.faults.test_between_server_and_database import address_of, over_tcp, own_postgres, ready
 
 _COMPANIONS = ("mara", "wren")
 _MESSAGES = 1  # with each companion
@@ -29,6 +37,7 @@ _WHOLE = {
     "records": 2,
     "audit": 2,
 }
+_FILL_LOG = "SELECT pg_logical_emit_message(false, '', repeat('x', 4000000))"
 # What is left of a user in each table, by the id in the database.
 _ROWS = """
     SELECT (SELECT count(*) FROM users WHERE id = $1)
@@ -154,6 +163,46 @@ async def test_an_erasure_that_is_cut_off_anywhere_is_finished(
             cut += 1
         assert untouched > 5
         assert interrupted > 20
+
+
+async def test_an_erasure_for_which_the_disk_is_full_is_finished(
+    settings: Settings, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is half done once there is space again, and the receipt is that of the whole."""
+    monkeypatch.setitem(globals(), "_MESSAGES", 600)
+    monkeypatch.setattr(foremind.memory.erase, "_BATCH_SIZE", 10)
+    async with own_postgres(small_disk) as url:
+        changed = settings.model_copy(update={"database_url": SecretStr(url)})
+        async with (
+            serving(changed) as (app, port),
+            httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as http,
+        ):
+            user = await seed(app.core, "ana")
+            before = await left_of(app.core, user)
+            owner = owner_of(app.core)
+
+            async def erase() -> httpx2.Response:
+                return await http.delete("/v1/users/ana", params={"user": "ana"})
+
+            erasing = asyncio.create_task(erase())
+
+            async def is_erasing() -> bool:
+                return await left_of(app.core, user) < before
+
+            await eventually_async(is_erasing)
+            with full(small_disk):
+                with suppress(asyncpg.PostgresError, OSError):
+                    while True:  # until no file of the log has room either
+                        await owner.fetchval(_FILL_LOG)
+                interrupted = await erasing
+            assert interrupted.status_code == 503, interrupted.text
+            assert interrupted.json()["error"]["retryable"]
+            await eventually_async(lambda: ready(port))
+            again = await erase()
+            assert again.status_code in {200, 404}, again.text  # 404: somebody has finished it
+            assert await left_of(app.core, user) == 0
+            whose, receipt = await last_receipt(app.core)
+            assert (whose, receipt["turns"], receipt["memories"]) == (None, 1_200, 1_200)
 
 
 def vars_of(receipt: Any) -> dict[str, int]:
