@@ -2,6 +2,7 @@
 
 import pytest
 
+from foremind.text.languages.prompt_words import date_in
 from tests.acceptance.world import world
 from tests.conftest import StartServer
 
@@ -26,6 +27,16 @@ async def test_replies_are_remembered_as_set(
         said = {text for text, memory in (await w.memories()).items()}
         assert said - {SYMPATHY, NEWS, "Where do you live?"} == {"I got the job!"}
         assert said & {SYMPATHY, NEWS} == kept
+
+
+async def test_todays_date_is_no_news(start: StartServer) -> None:
+    """The prompt says it, and small models repeat it."""
+    async with world(start, model=True) as w:
+        assert w.model is not None
+        today = date_in("en", w.clock.now())
+        w.model.script.reply = lambda _: [f"My dear Ana. {today} Good day!"]
+        await w.talk("I got the job!")
+        assert set(await w.memories()) == {"I got the job!"}
 
 
 async def test_the_players_words_rank_before_a_reply_that_says_the_same(start: StartServer) -> None:

@@ -7,12 +7,15 @@ shared words in place of a random walk).
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from foremind.domain.companion import SignificanceRules
+from foremind.memory.reply_information import is_informative
 from foremind.memory.scoring import score_significance
+from foremind.text.languages.language_files import ENGLISH
+from foremind.text.languages.prompt_words import date_in
 from foremind.text.questions import is_pure_question
 from foremind.text.sentences import QUESTION_MARKS, is_day, sentences_in
 from foremind.text.tokenization import terms_of, words_of
@@ -114,13 +117,21 @@ def with_full_stop(text: str) -> str:
 
 
 def top_sentences(utterances: Sequence[Utterance], limit: int) -> list[Sentence]:
-    """Return the highest-scoring sentences except questions, in the order of speaking."""
+    """Return the highest-scoring sentences, in the order of speaking.
+
+    Except questions, and what the companion says without telling anything.
+    """
+    names = {utterance.name for utterance in utterances}
     sentences = [
-        (utterance, text) for utterance in utterances for text in sentences_of(utterance.text)
+        (utterance, text)
+        for utterance in utterances
+        for text in sentences_of(utterance.text)
+        if utterance.by_user or is_informative(text, _known_of(utterance, names))
     ]
     frequency: Counter[str] = Counter()
-    for _, text in sentences:
-        frequency.update(set(terms_of(text)) - _FILLER_WORDS)
+    # What is said over and over counts once, or who goes round in circles would tell it all.
+    for said in {frozenset(terms_of(text)) - _FILLER_WORDS for _, text in sentences}:
+        frequency.update(said)
     scored = []
     for position, (utterance, text) in enumerate(sentences):
         terms = set(terms_of(text)) - _FILLER_WORDS
@@ -139,6 +150,13 @@ def top_sentences(utterances: Sequence[Utterance], limit: int) -> list[Sentence]
         if not any(_alike(sentence.text, other.text) for _, other in chosen):
             chosen.append((position, sentence))
     return [sentence for _, sentence in sorted(chosen, key=lambda entry: entry[0])]
+
+
+def _known_of(utterance: Utterance, names: Iterable[str]) -> Iterator[str]:
+    """Yield what a reply does not tell: the names of the speakers, and what day it is."""
+    yield from names
+    if utterance.said_at is not None:
+        yield date_in(ENGLISH, utterance.said_at)
 
 
 def references_of(texts: Iterable[str], names: Sequence[str]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """The rolling summary: the oldest turns of a long conversation, in three to five lines."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
 
@@ -89,15 +89,16 @@ async def _lines(
 
 def summary_by_rules(previous: Sequence[str], utterances: Sequence[Utterance]) -> list[str]:
     """Return the highest-scoring sentences of the previous summary and later utterances."""
-    names = sorted({utterance.name for utterance in utterances}, key=len, reverse=True)
-    summarised = [_as_utterance(line, names) for line in previous if line.strip()]
+    speakers = {utterance.name: utterance.by_user for utterance in utterances}
+    summarised = [_as_utterance(line, speakers) for line in previous if line.strip()]
     chosen = top_sentences([*summarised, *utterances], _MAX_LINES)
     lines = [f"{sentence.utterance.name}: {sentence.text}" for sentence in chosen]
     return lines or [f"{utterance.name}: {utterance.text[:200]}" for utterance in utterances[:1]]
 
 
-def _as_utterance(line: str, names: Sequence[str]) -> Utterance:
+def _as_utterance(line: str, speakers: Mapping[str, bool]) -> Utterance:
     """Return a summary line as an utterance, significant enough that it is likely to stay."""
-    name = next((name for name in names if line.startswith(f"{name}: ")), "")
-    text = line.removeprefix(f"{name}: ")
-    return Utterance(0, name, bool(name), text, 0.5)
+    name, colon, text = line.partition(": ")
+    if not colon or name not in speakers:
+        return Utterance(0, "", True, line, 0.5)
+    return Utterance(0, name, speakers[name], text, 0.5)

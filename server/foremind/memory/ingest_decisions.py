@@ -44,6 +44,7 @@ from foremind.memory.scoring import (
 )
 from foremind.memory.short_answers import MIN_ANSWER_SCORE, answer_score, question_to_keep
 from foremind.retrieval.classifiers import TextClassifiers
+from foremind.text.languages.prompt_words import date_in
 from foremind.text.questions import is_pure_question
 from foremind.text.sentences import QUESTION_MARKS
 from foremind.text.time_expressions import spans_in
@@ -314,7 +315,8 @@ class IngestDecider:
             return True
         before = judged.session[max(0, judged.position - _TURNS_BEFORE) : judged.position]
         known = [earlier.content for earlier in before] + [memory.content for memory in similar]
-        known += [seen.user_name, seen.companion_name]
+        said_at = turn.created_at.astimezone(ZoneInfo(seen.time_zone))
+        known += [seen.user_name, seen.companion_name, date_in(seen.language, said_at)]
         return is_informative(turn.content, known, seen.language)
 
     def _merge(self, judged: JudgedTurn, same: SimilarMemory) -> None:

@@ -1,5 +1,7 @@
 """Statements that are always significant: a speaker's name, goals, limits and tastes. Pure.
 
+What is quoted or played is no statement.
+
 The minimum scores are those of published companion designs: one's name 0.85, goals and reminders
 0.75, what one cannot or never does 0.65, favourites and likes 0.60.
 """
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 from foremind.domain.companion import FloorName
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH
-from foremind.text.statements.chat_text import in_full
+from foremind.text.statements.chat_text import chat_sentences
 from foremind.text.tokenization import MAX_CHARS
 
 
@@ -64,8 +66,8 @@ MINIMUM_SCORES = (
         _any_of(
             rf"(?:i|we) (?:can[’']?t|cannot|can not|can never) (?!{_POLITE}|get (?:enough|over))",
             r"i never (?!thought|knew|expected|imagined|realized|realised|heard|forget|said)",
-            rf"{_I_AM} (?:\w+ )?intolerant\b",
-            rf"{_I_AM} (?:not allowed|not able|allergic|unable|vegan|vegetarian)\b",
+            rf"{_I_AM} (?:\w+ ){{0,2}}(?:allergic|intolerant)\b",
+            rf"{_I_AM} (?:not allowed|not able|unable|vegan|vegetarian)\b",
             r"i (?:must|may) not\b",
             r"i do not (?:eat|drink|drive|smoke|fly)\b",
         ),
@@ -91,5 +93,6 @@ def minimum_scores_in(text: str, fallback: str = ENGLISH) -> list[MinimumScore]:
     """Return the minimum scores that apply to `text`; none to other languages than English."""
     if language_of(text, fallback) != ENGLISH:
         return []
-    chat = in_full(text[:MAX_CHARS].replace("’", "'"))  # "my names ana", "dont call me sweetie"
+    sentences = chat_sentences(text[:MAX_CHARS])  # "my names ana", "dont call me sweetie"
+    chat = "\n".join(sentence.text for sentence in sentences)
     return [minimum for minimum in MINIMUM_SCORES if minimum.pattern.search(chat)]

@@ -1,5 +1,7 @@
 """Extractive summaries, used where no language model is configured."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from foremind.background.extractive_summary import (
@@ -15,6 +17,7 @@ from foremind.background.extractive_summary import (
     topics_of,
     with_full_stop,
 )
+from foremind.background.summary import summary_by_rules
 
 
 def said(*texts: str, replies: tuple[str, ...] = ()) -> list[Utterance]:
@@ -39,6 +42,37 @@ def test_top_sentences_keep_the_order_of_speaking() -> None:
         "My goal is to finish the lighthouse before the winter.",
         "I promise to bring you the lamp of the lighthouse.",
     ]
+
+
+_LOOP = " ".join(["Dear Wren, I'm so glad you're having a wonderful day, dear."] * 5)
+_DAY = datetime(2026, 11, 26, 20, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("reply", "shown"),
+    [
+        (_LOOP, False),
+        ("It's so lovely to hear about your dear Bolota.", False),
+        ("Today is Thursday, 26 November 2026.", False),
+        ("I keep the lighthouse at Skerry with my brother Edd.", True),
+    ],
+)
+def test_what_a_companion_says_without_telling_anything_is_in_no_summary(
+    reply: str, shown: bool
+) -> None:
+    """However often it says that: the player's words stand there."""
+    told = ("i work at a bakery called Pao Quente", "i was born in funchal", "i had a dog, Bolota")
+    utterances = [
+        utterance
+        for text in told
+        for utterance in (
+            Utterance(1, "Rita", True, text, 0.5, _DAY),
+            Utterance(2, "Wren", False, reply, 0.6, _DAY),
+        )
+    ]
+    lines = summary_by_rules([], utterances)
+    assert [line for line in lines if line.startswith("Rita")] == [f"Rita: {text}" for text in told]
+    assert any(line.startswith("Wren") for line in lines) is shown
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ PLAIN = SignificanceRules()
         ("Im vegan", 0.65),
         ("i dont eat meat", 0.65),
         ("we're saving for a boat", 0.75),
+        ("btw im super allergic to peanuts", 0.65),
+        ("I am severely lactose intolerant", 0.65),
     ],
 )
 def test_statements_about_oneself_have_published_minimum_scores(text: str, minimum: float) -> None:
@@ -42,6 +44,21 @@ def test_statements_about_oneself_have_published_minimum_scores(text: str, minim
 def test_courtesies_have_no_minimum_score(text: str) -> None:
     """They look like limits, goals and tastes, but are not."""
     assert score_significance(text, -5.0, PLAIN).score < 0.30
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'lol imagine i said "my name is Batman and i live in a cave"',
+        "> My name is Ana",
+        "*My name is Mor of the dark forest*",
+        "Can you say 'my name is Ana' in Portuguese?",
+        "Translate to German: I never eat meat",
+    ],
+)
+def test_what_is_quoted_or_played_has_no_minimum_score(text: str) -> None:
+    """It would never fade."""
+    assert score_significance(text, None, PLAIN).score < 0.60
 
 
 @pytest.mark.parametrize(
