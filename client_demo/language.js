@@ -66,3 +66,9 @@ function fixed(number, digits) {
 export function moment(text, options = { dateStyle: "medium", timeStyle: "short" }) {
   return new Intl.DateTimeFormat(language, options).format(new Date(text));
 }
+
+/** Who said what is remembered, or that nobody did: a game reported it. */
+export function origin({ speaker, memory_type }) {
+  if (memory_type === "event" || memory_type === "observation") return say(`memory.${memory_type}`);
+  return say(speaker === "user" ? "you.said" : "companion.said");
+}

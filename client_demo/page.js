@@ -250,7 +250,8 @@ async function begin(chosen) {
   if (beginning !== beginnings) return; // another one has begun meanwhile
   sample = past;
   markFace(chosen);
-  mind = new Foremind(token ? { companion: chosen, token } : { companion: chosen, user: { id: user.id, name: user.name } });
+  const who = token ? { token } : { user: { id: user.id, name: user.name } };
+  mind = new Foremind({ companion: chosen, language: navigator.language, ...who });
   listen(mind);
   mind.connect();
 }

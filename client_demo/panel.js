@@ -2,7 +2,7 @@
 
 import { button, make, save } from "./elements.js";
 import { counted, sure } from "./forgetting.js";
-import { failure, moment, say, sayCount } from "./language.js";
+import { failure, moment, origin, say, sayCount } from "./language.js";
 
 const LAYERS = ["profile", "hot", "scratchpad", "vault", "questions", "topics", "episodes", "summary", "opening"];
 const EXPORT = "foremind.relationship"; // what the file of an export says that it is
@@ -73,10 +73,9 @@ export class MemoryPanel {
   #item(item, path) {
     const entry = make("li");
     const text = span(item.title ? `${item.title}: ${item.content}` : item.content);
-    const kind = item.kind || item.memory_type || "";
-    const origin = item.made_by ? say("made-by", { maker: item.made_by }) : said(item);
+    const from = item.made_by ? say("made-by", { maker: item.made_by }) : origin(item);
     const status = item.details?.status ?? "";
-    const about = [kind, status && status !== "open" ? say(`status.${status}`) : "", origin, moment(item.created_at, { dateStyle: "medium" })].filter(Boolean).join(" · ");
+    const about = [item.kind, status && status !== "open" ? say(`status.${status}`) : "", from, moment(item.created_at, { dateStyle: "medium" })].filter(Boolean).join(" · ");
     entry.append(text, small(about));
     const address = `/${path}/${item.id}`;
     if (status === "open") {
@@ -242,10 +241,6 @@ function folded(title, items) {
   const section = make("details", {}, make("summary", { textContent: title }), make("ul", {}, ...items));
   section.open = items.length > 0 && items.length < 8;
   return section;
-}
-
-function said({ speaker }) {
-  return say(speaker === "user" ? "you.said" : "companion.said");
 }
 
 function span(text) {

@@ -1,7 +1,7 @@
 /** What is recalled, gathering beside the draft. */
 
 import { $, button, make } from "./elements.js";
-import { ago, say, sayCount } from "./language.js";
+import { ago, origin, say, sayCount } from "./language.js";
 
 export class Recalled {
   #forget;
@@ -34,8 +34,7 @@ export class Recalled {
   #item(memory) {
     const item = make("li", { className: "fresh", onanimationend: () => item.classList.remove("fresh"), title: say("recalled.why", { score: memory.score.toFixed(2), significance: memory.significance.toFixed(2) }) });
     item.dataset.id = memory.id;
-    const who = say(memory.speaker === "user" ? "you.said" : "companion.said");
-    const about = [ago(memory.created_at), who];
+    const about = [ago(memory.created_at), origin(memory)];
     if (this.#isSample(memory.content)) about.push(say("sample.mark"));
     const forget = button(say("forget"), say("forget.what", { text: memory.content }), () => this.#forget(memory, item), "quiet-act");
     item.append(make("span", { textContent: memory.content }), make("small", { textContent: about.join(" · ") }), forget);

@@ -402,3 +402,26 @@ async def test_the_last_message_is_edited_and_its_reply_made_anew_and_chosen(
         await expect(page.locator("#turns li.companion")).to_have_count(2)
         await page.reload()
         await expect(page.locator("#turns li.user .text")).to_have_text("My boat is called Halcyon")
+
+
+async def test_days_and_events_are_what_they_are(start: StartServer, page: Page) -> None:
+    """The page states the browser's language and region; what a game reported nobody said."""
+    server = await start()
+    await enter(page, server)
+    await say(page, "My sister Lena's wedding is on 03/04/2027")
+    await expect(page.locator("#turns li.user .note")).to_have_count(1)
+    language = await page.evaluate("navigator.language")
+    assert language == "en-US"
+    happened = "SELECT happened_from FROM memories WHERE happened_from IS NOT NULL"
+    assert (await owner_of(server.app.core).fetchval(happened)).strftime("%m-%d") == "03-04"
+    bridge = "The bridge over the river Corgo collapsed"
+    events = [{"id": "e1", "type": "observation", "text": bridge}]
+    user = await owner_of(server.app.core).fetchval("SELECT external_id FROM users")
+    base = f"http://127.0.0.1:{server.port}/v1/relationships/{FIRST_RELATIONSHIP}"
+    response = await page.request.post(f"{base}/events?user={user}", data={"events": events})
+    assert response.ok
+    await page.keyboard.type("what happened to the bridge?")
+    await expect(page.locator("#memories li", has_text=bridge)).to_contain_text("· an observation")
+    await page.click("#open-panel")
+    await page.locator("#layers summary", has_text="Memories").click()
+    await expect(page.locator("#layers li", has_text=bridge)).to_contain_text("an observation · ")

@@ -108,8 +108,8 @@ _PREPARING = _words("bought ordered packed invited rented borrowed")
 # Who says so has it before them, also if they say "got".
 _WISH = re.compile(
     r"\b(?:wish (?:me|us|him|her|them) (?:luck|well|strength|the best)|pray(?:ers)? for|"
-    r"break a leg|(?:fingers?|toes) (?:are )?crossed|cross(?:ing)? (?:your|my|ur) (?:fingers|toes)|dreading|"
-    r"hop(?:e|ing) (?:it goes|(?:i|we|she|he|they) (?:pass|make|win|get|survive|do))|"
+    r"break a leg|(?:fingers?|toes) (?:are )?crossed|cross(?:ing)? (?:your|my|ur) (?:fingers|toes)|"
+    r"dreading|hop(?:e|ing) (?:it goes|(?:i|we|she|he|they) (?:pass|make|win|get|survive|do))|"
     r"(?:good|positive) (?:vibes|thoughts|luck)|can'?t wait|cannot wait|look(?:ing)? forward|"
     r"(?:i'?m|so|really|super|kinda|bit|very|pretty) (?:nervous|scared|anxious|stressed|terrified|"
     r"worried))\b",
