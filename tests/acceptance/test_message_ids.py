@@ -54,6 +54,36 @@ async def user_texts(server: RunningServer) -> list[str]:
     return [row["content"] for row in rows]
 
 
+@pytest.mark.parametrize("type_", ["message.send", "message.edit", "response.regenerate"])
+async def test_what_is_sent_again_in_progress_is_acknowledged_again(
+    start: StartServer, blocked_model: ScriptedModel, type_: str
+) -> None:
+    """As a duplicate; it is answered once."""
+    server = await start(llm_url=blocked_model.url)
+    client = await server.session()
+    if type_ != "message.send":
+        hold, blocked_model.script.hold_before = blocked_model.script.hold_before, None
+        await client.send("I lost the red map", "m0")
+        await client.expect("response.done")
+        blocked_model.script.hold_before = hold
+    request = {"type": type_, "id": "m1"} | (
+        {} if type_ == "response.regenerate" else {"text": TEXT}
+    )
+    request |= {} if type_ == "message.send" else {"message_id": "m0"}
+    await client.send_raw(request)
+    first = await client.expect("message.accepted")
+    for _ in range(2):
+        await client.send_raw(request)
+        again = await client.expect("message.accepted")
+        assert (again["id"], again["turn_id"]) == (first["id"], first["turn_id"])
+        assert again["duplicate"]
+    release(blocked_model)
+    assert (await client.expect("response.done"))["status"] == "completed"
+    await client.send_raw({"type": "unknown"})
+    assert "response.done" not in await client.expect_all("error")
+    assert len(blocked_model.script.player_requests) == (1 if type_ == "message.send" else 2)
+
+
 async def send_over_both(first: Client, second: Client, model: ScriptedModel) -> None:
     """Send a message over two connections, over the second while the reply is in flight."""
     await first.send(TEXT, "m1")

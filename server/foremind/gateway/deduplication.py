@@ -23,6 +23,8 @@ class MessageClaim:
         self.stored_before = False
         #: Whether the stored message may be remembered.
         self.kept = True
+        #: Whether the connection was told that the message is stored.
+        self.accepted = False
         #: Resolved once the message is stored: its turn id, None if it could not be stored.
         self.stored: asyncio.Future[int | None] = loop.create_future()
         #: Resolved at the end: the turn id of the reply, None if there is none.

@@ -46,7 +46,11 @@ class Acceptance:
             ready_ms=round(ready_s * 1000, 3),
         )
 
-    def acknowledge(self, incoming: IncomingMessage, turn_id: int, *, kept: bool) -> None:
-        """Acknowledge a message that was or is being answered elsewhere."""
-        elapsed_s = self._services.runtime.clock.monotonic() - incoming.arrived
-        self._callbacks.emit(duplicate_accepted(incoming.message.id, turn_id, elapsed_s, kept=kept))
+    def acknowledge(self, message_id: str, arrived: float, turn_id: int, *, kept: bool) -> None:
+        """Acknowledge a message that was or is being answered, here or elsewhere.
+
+        Args:
+            arrived: the monotonic time at which it arrived again.
+        """
+        elapsed_s = self._services.runtime.clock.monotonic() - arrived
+        self._callbacks.emit(duplicate_accepted(message_id, turn_id, elapsed_s, kept=kept))

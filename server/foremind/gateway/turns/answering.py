@@ -126,8 +126,10 @@ class Answering:
         stored, started = committed.stored, committed.started
         if started is None:
             self._following.leave(incoming, stored)
+            claim.accepted = True
             return MessageOutcome("before" if stored.answered else "elsewhere")
         self._acceptance.accept(incoming, stored, started)
+        claim.accepted = True
         reply_turn = await self._delivery.deliver(
             RunningTurn(
                 incoming.message,

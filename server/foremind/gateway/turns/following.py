@@ -54,7 +54,7 @@ class Following:
             if turn_id is not None:
                 await self._await_connection(incoming, turn_id, first)
                 return True
-            first = self._claims.find(incoming.message)
+            first = self._claims.find(incoming.message.id)
         self._queue.unfollow(incoming.key)
         return False
 
@@ -72,7 +72,7 @@ class Following:
         """Acknowledge a stored message that was or is being answered elsewhere."""
         if stored.answered:
             self._caches.answered.add(incoming.message, stored.id, kept=stored.kept)
-            self._acceptance.acknowledge(incoming, stored.id, kept=stored.kept)
+            self._acknowledge(incoming, stored.id, kept=stored.kept)
         else:
             self._queue.follow(incoming.key)  # later messages need not wait for it
             self._take_over(incoming, stored.id, kept=stored.kept)
@@ -82,7 +82,10 @@ class Following:
         message = incoming.message
         turn = PastTurn("user", message.text, turn_id, message.id)
         self._conversation.history.add_remote(turn)
-        self._acceptance.acknowledge(incoming, turn_id, kept=kept)
+        self._acknowledge(incoming, turn_id, kept=kept)
+
+    def _acknowledge(self, incoming: IncomingMessage, turn_id: int, *, kept: bool) -> None:
+        self._acceptance.acknowledge(incoming.message.id, incoming.arrived, turn_id, kept=kept)
 
     async def process(
         self, incoming: IncomingMessage, claim: MessageClaim

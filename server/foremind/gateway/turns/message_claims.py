@@ -20,9 +20,9 @@ class MessageClaims:
         self._turns = services.stores.turns
         self._background_worker = services.after_reply.background_worker
 
-    def find(self, message: MessageSend) -> MessageClaim | None:
+    def find(self, message_id: str) -> MessageClaim | None:
         """Return the claim of the connection that is answering a message, None if none is."""
-        return self._deduplicator.find(self._conversation.opened.user_id, message.id)
+        return self._deduplicator.find(self._conversation.opened.user_id, message_id)
 
     def find_same(self, message: MessageSend) -> MessageClaim | None:
         """Do as `find`.
@@ -30,7 +30,7 @@ class MessageClaims:
         Raises:
             Conflict: that connection is answering another message with this id.
         """
-        claim = self.find(message)
+        claim = self.find(message.id)
         if claim is not None:
             claim.check_same(self._conversation.opened.relationship_id, message.text)
         return claim

@@ -54,7 +54,7 @@ class SessionRevisions:
             if revised is None:
                 return
             incoming = IncomingMessage(revised.message, policy, arrived, key)
-            first = self._claims.find(revised.message)
+            first = self._claims.find(revised.message.id)
             if first is None:
                 claim = self._claims.claim(revised.message, stored_before=revised.stored_now)
                 outcome = await self._answering.answer_alone(incoming, claim)

@@ -85,6 +85,13 @@ class TurnPipeline:
         """True while a message is unanswered."""
         return self._queue.busy
 
+    def _acknowledge_again(self, message_id: str, arrived: float) -> None:
+        """Acknowledge a message in progress; if that was not done yet, it follows by itself."""
+        claim = self._claims.find(message_id)
+        turn_id = claim.stored.result() if claim is not None and claim.accepted else None
+        if claim is not None and turn_id is not None:
+            self._acceptance.acknowledge(message_id, arrived, turn_id, kept=claim.kept)
+
     def send(self, message: MessageSend, policy: Policy, arrived: float) -> None:
         """Answer a message that arrived at monotonic time `arrived`; returns at once.
 
@@ -99,11 +106,12 @@ class TurnPipeline:
         incoming = IncomingMessage(message, policy, arrived, key)
         answered = self.caches.answered.find(message)
         if answered is not None:
-            self._acceptance.acknowledge(incoming, answered.turn_id, kept=answered.kept)
+            self._acceptance.acknowledge(message.id, arrived, answered.turn_id, kept=answered.kept)
             return
         first = self._claims.find_same(message)
         if self._queue.contains(key, message.text):
-            return  # in progress: its own message.accepted follows
+            self._acknowledge_again(message.id, arrived)
+            return
         self._queue.check_room("id")
         self.stop_reply()
         if first is None:
@@ -133,7 +141,9 @@ class TurnPipeline:
         text = revision.text if isinstance(revision, MessageEdit) else None
         key: RequestKey = ("regenerate" if text is None else "message", revision.id)
         if self._queue.contains(key, text):
-            return  # in progress
+            answered_id = revision.message_id if text is None else revision.id
+            self._acknowledge_again(answered_id, arrived)
+            return
         self._queue.check_room("id")
         self.stop_reply()
         self._prefetcher.clear()
