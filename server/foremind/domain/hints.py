@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
+from babel.core import get_global
 from msgspec import Meta
 
 from foremind.domain.user import with_region
@@ -87,8 +88,8 @@ def not_understood(expected: str) -> str:
 def time_zone_of(hint: object) -> ZoneInfo | None:
     """Return the time zone that a hint names, None if it is not understood.
 
-    Names are those of IANA, in upper or lower case. Offsets from UTC are understood, too: "GMT+2"
-    is two hours ahead of it, as people write it. "Etc/GMT+2" is behind it, as IANA has it.
+    Names are those of IANA, in upper or lower case, or of Windows. Offsets from UTC are understood, too:
+    "GMT+2" is two hours ahead of it, as people write it. "Etc/GMT+2" is behind it, as IANA has it.
     """
     if not isinstance(hint, str) or len(hint) > _MAX_CHARS:
         return None
@@ -148,7 +149,9 @@ def _zone_at(sign: str, hours: int, minutes: str) -> str | None:
 
 @cache
 def _zone_names() -> Mapping[str, str]:
-    """Return the names of IANA's time zones by these in lower case."""
+    """Return the names of IANA's time zones by these, and by those of Windows, in lower case."""
     names = (files("tzdata") / "zones").read_text("utf-8").split()
     known = {name.casefold(): name for name in names if name.casefold() not in _NO_ZONES}
-    return known | {"z": UTC.key}
+    windows = get_global("windows_zone_mapping").items()
+    named = {name.replace(" ", "_").casefold(): zone for name, zone in windows}
+    return named | known | {"z": UTC.key}

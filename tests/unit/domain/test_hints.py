@@ -43,6 +43,9 @@ _NOT_UNDERSTOOD: list[object] = [
         (":Europe/Paris\0", "Europe/Paris"),
         ("/usr/share/zoneinfo/Europe/Paris", "Europe/Paris"),
         ("posix/Europe/Paris", "Europe/Paris"),
+        ("W. Europe Standard Time", "Europe/Berlin"),
+        ("pacific standard time", "America/Los_Angeles"),
+        ("Tokyo Standard Time", "Asia/Tokyo"),
     ],
 )
 def test_a_time_zone_is_read_as_far_as_it_can_be(hint: str, key: str) -> None:
@@ -56,7 +59,7 @@ def test_a_time_zone_is_read_as_far_as_it_can_be(hint: str, key: str) -> None:
     [
         *_NOT_UNDERSTOOD,
         "Etc/Unknown", "Europe", "Europe/", "Factory", "localtime", "CEST", "GMT+15", "-13",
-        "-03:30", "W. Europe Standard Time", "/etc/localtime",
+        "-03:30", "W. Europe Time", "/etc/localtime",
     ],
 )  # fmt: skip
 def test_another_time_zone_counts_as_not_given(hint: object) -> None:
