@@ -112,6 +112,20 @@ export class Conversation {
     this.#showActions();
   }
 
+  /** These turns are no longer: forgotten, edited or replaced, here or in another window. */
+  erased(turnIds) {
+    for (const turnId of turnIds) {
+      const item = $("turns").querySelector(`[data-turn="${turnId}"]`);
+      if (!item) continue;
+      if (item === this.#last.item) {
+        this.#last.reply?.remove(); // one that was read live has no id here
+        this.#last = NOTHING;
+      } else if (item === this.#last.reply) this.#last = { ...this.#last, reply: null };
+      item.remove();
+      this.#showActions();
+    }
+  }
+
   /** The server was lost while it replied to the last message: what was read of that stays. */
   cutOff(item) {
     item.ariaBusy = "false";

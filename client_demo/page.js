@@ -113,6 +113,7 @@ function listen(client) {
     conversation.replied(conversation.add("companion", turn.text, turn.turn_id));
   });
   on("turn.stored", ({ turn }) => conversation.heard(turn));
+  on("turn.erased", ({ turn_ids }) => conversation.erased(turn_ids));
   on("memory.stored", ({ message_id, stored, significance, reasons }) => {
     timeline.stored(stored);
     conversation.judged(message_id, stored, significance, reasons.map(({ name }) => name));

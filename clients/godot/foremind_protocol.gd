@@ -30,6 +30,8 @@ const SESSION_REDIRECT := "session.redirect"
 const SESSION_UPDATED := "session.updated"
 ## Fields: messages, lines, made_by.
 const SUMMARY_APPLIED := "summary.applied"
+## Fields: turn_ids.
+const TURN_ERASED := "turn.erased"
 ## Fields: turn.
 const TURN_STORED := "turn.stored"
 

@@ -51,6 +51,9 @@ namespace Foremind
         /// <summary>Fields: messages, lines, made_by.</summary>
         public const string SummaryApplied = "summary.applied";
 
+        /// <summary>Fields: turn_ids.</summary>
+        public const string TurnErased = "turn.erased";
+
         /// <summary>Fields: turn.</summary>
         public const string TurnStored = "turn.stored";
 

@@ -207,6 +207,10 @@ LEFT JOIN turns AS asked
     ON asked.relationship_id = turn.relationship_id AND asked.id = turn.reply_to
 WHERE turn.relationship_id = $1 AND turn.id = $2 AND turn.removed_at IS NULL;
 
+-- name: remaining_turns
+-- Reads which of some turns were not erased.
+SELECT id FROM turns WHERE relationship_id = $1 AND id = ANY ($2::bigint[]) AND removed_at IS NULL;
+
 -- name: recent_turns
 -- Lists the last turns of a relationship, oldest first; of replies also which they are, as above.
 SELECT latest.id, latest.speaker, latest.message_id, latest.status, latest.content,

@@ -47,6 +47,19 @@ async def test_two_pages_show_what_is_said_in_either(
         for window in (first, other):
             await expect(window.locator("#turns .which")).to_have_text("2/2")
             await expect(window.locator("#turns li.companion")).to_have_count(4)
+        await first.get_by_role("button", name="The reply before").click()
+        for window in (first, other):
+            await expect(window.locator("#turns .which")).to_have_text("1/2")
+            await expect(window.locator("#turns li.companion")).to_have_count(4)
+        await other.get_by_role("button", name="Edit your last message").click()
+        await other.locator("#draft").fill("The rope is gone")
+        await other.locator("#draft").press("Enter")
+        for window in (first, other):
+            messages = window.locator("#turns li.user .text")
+            await expect(messages).to_have_count(3)
+            await expect(messages.last).to_have_text("The rope is gone")
+            await expect(window.locator("#turns li.companion")).to_have_count(4)
+            await expect(window.locator("#turns .which")).to_have_count(0)
 
 
 async def test_what_was_read_stays_when_the_server_is_killed(

@@ -80,6 +80,42 @@ async def test_windows_hear_both_sides_of_each_other(start: StartServer) -> None
         assert history == [text for message in messages for text in (message, "Aye.")]
 
 
+async def test_windows_hear_of_edits_and_choices_of_each_other(start: StartServer) -> None:
+    """What is gone by its turns, and what stands then, also in another process."""
+    replies = iter(["First.", "Second.", "Third."])
+    script = Script(reply=lambda _: [next(replies)], background=lambda _: "{}")
+    async with scripted_model(script) as model:
+        server = await start(llm_url=model.url, layers_off=["memories"])
+        other_server = await start(llm_url=model.url, layers_off=["memories"])
+        first, second = await server.session(), await server.session()
+        others = (second, await other_server.session())
+        message_id = await first.send("The rope is red")
+        asked = (await first.expect("message.accepted"))["turn_id"]
+        await first.expect("response.done")
+        shown = [[(await other.expect("turn.stored"))["turn"] for _ in "12"] for other in others]
+        assert [turn["turn_id"] for turn, _ in shown] == [asked, asked]
+        standing = shown[0][1]["turn_id"]
+        for change, text, index in (
+            ({"type": "response.regenerate", "id": "g1"}, "Second.", 1),
+            ({"type": "response.choose", "index": 0}, "First.", 0),
+        ):
+            await first.send_raw(change | {"message_id": message_id})
+            for other in others:
+                told = await other.expect_all("turn.erased", "turn.stored")
+                assert told["turn.erased"]["turn_ids"] == [standing]
+                turn = told["turn.stored"]["turn"]
+                assert (turn["text"], turn["index"], turn["count"]) == (text, index, 2)
+                assert turn["reply_to"] == message_id
+            standing = turn["turn_id"]
+        edit = {"type": "message.edit", "id": "e1", "text": "The rope is blue"}
+        await first.send_raw(edit | {"message_id": message_id})
+        for other in others:
+            told = await other.expect_all("turn.erased", "turn.stored")
+            assert told["turn.erased"]["turn_ids"] == [asked, standing]
+            assert told["turn.stored"]["turn"]["text"] == "The rope is blue"
+            assert await _heard(other, 1) == [("companion", "Third.")]
+
+
 async def test_a_window_that_lost_its_connection_hears_the_others_later(
     start: StartServer,
 ) -> None:

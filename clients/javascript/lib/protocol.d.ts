@@ -462,6 +462,17 @@ export interface SummaryAppliedEvent {
 }
 
 /**
+ * Turns of the conversation are no longer: they were forgotten, edited, or replaced by another.
+ *
+ * Whoever did that, here or in another window, and wherever these turns were said.
+ */
+export interface TurnErased {
+  type: "turn.erased";
+  seq: number;
+  turn_ids: Array<string>;
+}
+
+/**
  * A turn that this connection does not show yet: of another window, or a reply after all.
  *
  * Each message and each reply of the player's other windows with this companion is told once, as
@@ -505,6 +516,7 @@ export interface ServerEvents {
   "session.redirect": SessionRedirect;
   "session.updated": SessionUpdated;
   "summary.applied": SummaryAppliedEvent;
+  "turn.erased": TurnErased;
   "turn.stored": TurnStored;
 }
 

@@ -86,6 +86,8 @@ class AnnouncementDispatch:
                 self._end_erased(session)
             case _:
                 session.announcements.handle(event)
+                if isinstance(event, MemoriesForgotten):
+                    self._tasks.begin(session.windows.report_erased(), "report-erased")
 
     def _on_revoked(self, event: AccessRevoked, session: Session) -> None:
         principal = session.principal

@@ -1,4 +1,4 @@
-"""What is said in other windows of a relationship, of this process or of another one."""
+"""What is said and erased in other windows of a relationship, of this process or of another."""
 
 import asyncio
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from foremind.domain.errors import StorageUnavailable
 from foremind.gateway.conversation import LiveConversation
 from foremind.gateway.event_stream import EventStream
 from foremind.gateway.own_messages import OwnMessages
-from foremind.gateway.protocol.server_events import TurnStored, TurnView
+from foremind.gateway.protocol.server_events import TurnErased, TurnStored, TurnView
 from foremind.gateway.protocol.views import turn_view
 from foremind.gateway.turns.session_caches import SessionCaches
 from foremind.llm.prompt.layout import PastTurn
@@ -42,6 +42,10 @@ class OtherWindows:
         """The client is told of these turns as its session opens."""
         self._told.update(dict.fromkeys(turn.turn_id for turn in turns))
 
+    def on_said(self, turn_id: int) -> None:
+        """The client is told of a turn of this window by itself."""
+        self._told[str(turn_id)] = None
+
     def add_turn(self, turn: PastTurn, session_id: UUID) -> None:
         """Add a turn of a stored session, if that is the one of this window, too."""
         same = session_id == self._conversation.opened.session_id
@@ -71,3 +75,19 @@ class OtherWindows:
                 self._told[str(turn_id)] = None
                 if turn.message_id is None or turn.message_id not in self._own_messages:
                     self._stream.emit(TurnStored(turn=turn_view(turn)))
+
+    async def report_erased(self) -> None:
+        """Tell the client which of the turns that it knows were erased."""
+        async with self._in_order:
+            told = list(self._told)
+            try:
+                remaining = await self._turns.remaining(
+                    self._conversation.opened.relationship_id, list(map(int, told))
+                )
+            except StorageUnavailable:  # they are told of with the next erasure
+                return
+            gone = [turn_id for turn_id in told if int(turn_id) not in remaining]
+            for turn_id in gone:
+                self._told.pop(turn_id, None)
+            if gone:
+                self._stream.emit(TurnErased(turn_ids=gone))

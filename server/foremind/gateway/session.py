@@ -335,6 +335,8 @@ class Session:
         )
 
     def _share_turn(self, turn: PastTurn) -> None:
+        if turn.id is not None:
+            self.windows.on_said(turn.id)
         self.on_turn(turn)
 
     def _report_reply(self, turn: RunningTurn) -> None:

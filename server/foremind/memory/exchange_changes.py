@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from foremind.domain.announcements import ReplyStored
 from foremind.domain.clock import Clock
 from foremind.domain.exchange import MAX_REPLIES, LastExchange, MadeReply, require_last
 from foremind.domain.turn import OpenedSession
@@ -30,6 +31,7 @@ class ExchangeOwner:
         actor: who requested it, for the audit trail.
         read_in_exchange: whether the companion's memories are embedded with their neighbours.
         needs_consent: whether a reply is remembered only with the user's consent.
+        origin: the window that is told by other means, if any.
     """
 
     session: OpenedSession
@@ -37,6 +39,7 @@ class ExchangeOwner:
     actor: str
     read_in_exchange: bool
     needs_consent: bool
+    origin: str = ""
 
 
 class ExchangeChanges:
@@ -139,7 +142,7 @@ class ExchangeChanges:
         self, owner: ExchangeOwner, message_id: str, pick: _Pick, ingested: bool
     ) -> int:
         terms = _Terms(ingested, owner.needs_consent)
-        choice = _Choice(owner.session, message_id, pick, terms, self._clock)
+        choice = _Choice(owner.session, message_id, pick, terms, self._clock, owner.origin)
         await self._replace(owner, choice)
         return choice.turn_id
 
@@ -239,6 +242,7 @@ class _Choice(_Change):
     pick: _Pick
     terms: _Terms
     clock: Clock
+    origin: str
     turn_id: int = 0
 
     async def withdrawn(self, reader: ErasureReader) -> Collection[int]:
@@ -260,6 +264,15 @@ class _Choice(_Change):
         stored = await exchange.insert_reply(reply, needs_consent=self.terms.needs_consent)
         assert stored is not None  # the relationship is locked, and no other reply is tied
         self.turn_id, kept = stored
+        transaction.connection.announce(
+            ReplyStored(
+                self.session.relationship_id,
+                self.session.session_id,
+                None,
+                self.turn_id,
+                self.origin,
+            )
+        )
         if self.terms.ingested and kept:
             await transaction.enqueue_ingest([self.turn_id], self.clock.now())
         return True

@@ -367,6 +367,13 @@ class TurnStore:
         )
         return None if row is None else Turn(**dict(row))
 
+    async def remaining(self, relationship_id: int, turn_ids: Sequence[int]) -> set[int]:
+        """Return which of some turns of a relationship were not erased."""
+        rows = await self._database.for_relationship(relationship_id).rows(
+            "remaining_turns", relationship_id, turn_ids
+        )
+        return {row["id"] for row in rows}
+
     async def announce(self, announcement: SessionTaken) -> None:
         """Announce that a window was taken over."""
         await self._database.announce(announcement)

@@ -40,6 +40,7 @@ from foremind.gateway.protocol.server_events import (
     SessionRedirect,
     SessionUpdated,
     SummaryAppliedEvent,
+    TurnErased,
     TurnStored,
     TurnView,
 )
@@ -160,6 +161,7 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
             seq=13,
             turn=TurnView("13", "companion", None, "completed", "You promised to help.", _NOW),
         ),
+        TurnErased(seq=18, turn_ids=["12", "13"]),
         ErrorEvent(
             seq=14,
             error=ErrorBody(

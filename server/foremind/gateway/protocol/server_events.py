@@ -262,6 +262,15 @@ class TurnStored(Event, tag="turn.stored", kw_only=True):
     turn: TurnView
 
 
+class TurnErased(Event, tag="turn.erased", kw_only=True):
+    """Turns of the conversation are no longer: they were forgotten, edited, or replaced by another.
+
+    Whoever did that, here or in another window, and wherever these turns were said.
+    """
+
+    turn_ids: list[str]
+
+
 class ErrorEvent(Event, tag="error", kw_only=True):
     """A client message could not be handled; the connection stays open."""
 

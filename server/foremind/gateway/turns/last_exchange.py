@@ -49,6 +49,7 @@ class SessionExchange:
 
     Args:
         principal: returns who requests it.
+        origin: by which other processes know the window.
     """
 
     def __init__(
@@ -57,7 +58,9 @@ class SessionExchange:
         services: SessionServices,
         session_policy: SessionPolicy,
         principal: Callable[[], Principal],
+        origin: str,
     ) -> None:
+        self._origin = origin
         self._conversation = conversation
         self._services = services
         self._session_policy = session_policy
@@ -147,6 +150,7 @@ class SessionExchange:
             self._principal().user_id,  # for the audit trail
             policy.storage.read_in_exchange,
             policy.consent != "assumed",
+            self._origin,
         )
 
     async def _follow_change(self) -> None:

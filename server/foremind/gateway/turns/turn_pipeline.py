@@ -48,7 +48,9 @@ class TurnPipeline:
     ) -> None:
         clock, principal = services.runtime.clock, callbacks.principal
         replies = ReplyGeneration(conversation, services, session_policy, lore, callbacks.emit)
-        exchange = SessionExchange(conversation, services, session_policy, principal)
+        exchange = SessionExchange(
+            conversation, services, session_policy, principal, callbacks.origin
+        )
         self._conversation = conversation
         self._replies = replies
         self._prefetcher = prefetcher
