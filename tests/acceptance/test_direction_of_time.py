@@ -39,6 +39,8 @@ async def _days(w: World, user: str, text: str, language: str | None) -> list[st
         ("My sister Lena's wedding is on 03/04/2027", "en-US", "2027-03-04"),
         ("My sister Lena's wedding is on 03/04/2027", "en", None),
         ("Die Hochzeit meiner Schwester Lena ist am 12.10.2027", "de-AT", "2027-10-12"),
+        ("Vorgestern hatte meine Schwester Lena einen Unfall", "de", "2026-11-24"),
+        ("Mi hermana Lena se casó hace dos días en Madrid", "es", "2026-11-24"),
         ("My sister Lena owes me 2000 coins", None, None),
     ],
 )

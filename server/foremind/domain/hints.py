@@ -89,7 +89,8 @@ def time_zone_of(hint: object) -> ZoneInfo | None:
     """Return the time zone that a hint names, None if it is not understood.
 
     Names are those of IANA, in upper or lower case, or of Windows. Offsets from UTC are understood,
-    too: "GMT+2" is two hours ahead of it, as people write it. "Etc/GMT+2" is behind it, as IANA has it.
+    too: "GMT+2" is two hours ahead of it, as people write it. "Etc/GMT+2" is behind it, as IANA has
+    it.
     """
     if not isinstance(hint, str) or len(hint) > _MAX_CHARS:
         return None

@@ -1,9 +1,9 @@
 """Finds what a message asks to have pinned: "save this: the gate code is 4711". Pure."""
 
 import re
-from collections.abc import Iterable
 
 from foremind.text.languages.language_files import LANGUAGES, Language
+from foremind.text.languages.phrases import any_of, phrase_pattern
 from foremind.text.sentences import QUESTION_MARKS
 
 _CLAUSE_FOLLOWS = " …"
@@ -13,32 +13,18 @@ _WORD = re.compile(r"[^\W_]+")
 def _asked(language: Language, *, before_clause: bool) -> str:
     """Return a pattern of how a language asks to have something saved, which stands after it."""
     phrases = (
-        _phrase(pin.removesuffix(_CLAUSE_FOLLOWS))
+        phrase_pattern(pin.removesuffix(_CLAUSE_FOLLOWS))
         for pin in language.pins
         if pin.endswith(_CLAUSE_FOLLOWS) == before_clause
     )
-    fillers = _any_of(language.fillers)
+    fillers = any_of(language.fillers)
     asked = (
         rf"(?:(?:{fillers})[\s,，、]*){{0,3}}(?:[^\W_]+[,，]\s*)?(?:{'|'.join(phrases) or '(?!)'})"
     )
     if before_clause:
         return asked
-    ending = _any_of({*language.fillers, *language.pin_endings})
+    ending = any_of({*language.fillers, *language.pin_endings})
     return rf"{asked}(?:[\s,，、]*(?:{ending})(?!\w))*"
-
-
-def _phrase(pin: str) -> str:
-    """Return a pattern of words of which "/" separates alternatives, and begins optional ones."""
-    words = []
-    for word in pin.split():
-        alternatives = _any_of(filter(None, word.split("/")))
-        words.append(rf"(?:(?:{alternatives})(?:(?!\w)|(?<!\w))\s*){'?' * word.startswith('/')}")
-    return "".join(words)
-
-
-def _any_of(phrases: Iterable[str]) -> str:
-    longest_first = sorted(phrases, key=len, reverse=True)
-    return "|".join(re.escape(phrase).replace("'", "['’`´]") for phrase in longest_first)
 
 
 def _all(*, before_clause: bool) -> str:

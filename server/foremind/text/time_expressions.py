@@ -1,12 +1,13 @@
 """The spans of time that a text mentions, resolved relative to a clock. Pure.
 
-Words for times are English. Dates in figures are read in every language, in the order of day and
-month that the player's language and region have.
+Words for times are English, or those of `time_words` for other languages. Dates in figures are read
+in every language, in the order of day and month that the player's language and region have.
 """
 
 import re
 from calendar import monthrange
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.tense import Direction, directions_of
+from foremind.text.time_words import english_times
 
 Seconds = npt.NDArray[np.float64]
 
@@ -185,11 +187,18 @@ def spans_in(
             the spans in both directions.
     """
     searched = text[:MAX_CHARS].translate(_APOSTROPHES)
-    if _HINT.search(searched) is None:
+    language = language_of(searched, fallback)
+    if language == ENGLISH and _HINT.search(searched) is None:
         return []
-    is_english = language_of(searched, fallback) == ENGLISH
-    expression = _EXPRESSION if is_english else _EXPRESSION_IN_FIGURES
+    expression = _EXPRESSION if language == ENGLISH else _EXPRESSION_IN_FIGURES
     spans: list[Span] = []
+    if language != ENGLISH:
+        for named in islice(english_times(searched, language), MAX_EXPRESSIONS):
+            with suppress(ValueError, OverflowError):
+                span = _named(named, now, "ahead", fallback)
+                span = None if span is None else _clipped(span)
+                if span is not None and span not in spans:
+                    spans.append(span)
     for match in islice(expression.finditer(searched), MAX_EXPRESSIONS):
         for direction in _directions(match, undecided=undecided):
             span = _span(match, now, direction, fallback)

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foremind.text.languages.language_files import ENGLISH, LANGUAGES
+from foremind.text.time_ago import age_in_words
 from foremind.text.time_expressions import Span, day_of, span_proximity, spans_in
+from foremind.text.time_words import english_times
 
 NOW = datetime(2023, 6, 15, 9, 30, tzinfo=UTC)  # a Thursday
 
@@ -305,8 +308,82 @@ def test_any_text_gives_few_spans(text: str, now: datetime) -> None:
     assert all(span.start < span.end for span in spans)
 
 
-def test_other_languages_mention_no_times() -> None:
-    """The expressions are English: "mai" is no May, nor "on" a preposition."""
-    now = datetime(2026, 5, 13, 12, tzinfo=UTC)
-    assert spans_in("on Monday", now)
-    assert spans_in("Das war am Monday und ich war dabei", now) == []
+@pytest.mark.parametrize(
+    ("language", "text", "day"),
+    [
+        ("de", "Vorgestern war ich krank", "2026-11-24"),
+        ("de", "gestern war ich beim Zahnarzt", "2026-11-25"),
+        ("de", "morgen habe ich eine Prüfung", "2026-11-27"),
+        ("de", "vor drei Tagen war ich in Rom", "2026-11-23"),
+        ("de", "letzten Freitag war ich im Kino", "2026-11-20"),
+        ("de", "in drei Tagen fliege ich nach Rom", "2026-11-29"),
+        ("es", "hace dos días fui al médico", "2026-11-24"),
+        ("es", "anteayer fui al cine", "2026-11-24"),
+        ("es", "pasado mañana tengo examen", "2026-11-28"),
+        ("es", "mañana tengo un examen", "2026-11-27"),
+        ("es", "el viernes pasado fui al cine", "2026-11-20"),
+        ("fr", "il y a deux jours j'étais malade", "2026-11-24"),
+        ("fr", "avant-hier j'étais à Lyon", "2026-11-24"),
+        ("fr", "vendredi dernier je suis allé au cinéma", "2026-11-20"),
+        ("it", "ieri sono andato al mare", "2026-11-25"),
+        ("it", "due giorni fa ero malato", "2026-11-24"),
+        ("it", "l'altro ieri ero malato", "2026-11-24"),
+        ("it", "venerdì scorso ero al cinema", "2026-11-20"),
+        ("pt", "anteontem fui ao médico", "2026-11-24"),
+        ("pt", "há dois dias fui ao médico", "2026-11-24"),
+        ("pt", "na sexta-feira passada fui ao cinema", "2026-11-20"),
+        ("pt", "sexta passada fui ao cinema", "2026-11-20"),
+        ("pt", "depois de amanhã tenho exame", "2026-11-28"),
+        ("nl", "eergisteren was ik ziek", "2026-11-24"),
+        ("nl", "twee dagen geleden was ik ziek", "2026-11-24"),
+        ("nl", "afgelopen vrijdag was ik in Rome", "2026-11-20"),
+        ("pl", "przedwczoraj byłem chory", "2026-11-24"),
+        ("pl", "dwa dni temu byłem chory", "2026-11-24"),
+        ("pl", "w zeszły piątek byłem w kinie", "2026-11-20"),
+        ("pl", "w zeszłą środę byłem w kinie", "2026-11-25"),
+        ("ru", "позавчера я болел", "2026-11-24"),
+        ("ru", "два дня назад я болел", "2026-11-24"),
+        ("ru", "в прошлую пятницу я был в кино", "2026-11-20"),
+        ("tr", "dün doktora gittim", "2026-11-25"),
+        ("tr", "iki gün önce doktora gittim", "2026-11-24"),
+        ("tr", "geçen cuma sinemaya gittim", "2026-11-20"),
+        ("ja", "一昨日、病院に行きました", "2026-11-24"),
+        ("ja", "2日前に病院に行きました", "2026-11-24"),
+        ("ja", "昨日映画を見ました", "2026-11-25"),
+        ("ko", "그저께 병원에 갔어요", "2026-11-24"),
+        ("ko", "2일 전에 병원에 갔어요", "2026-11-24"),
+        ("ko", "지난 금요일에 영화를 봤어요", "2026-11-20"),
+        ("zh", "前天我去了医院", "2026-11-24"),
+        ("zh", "两天前我去了医院", "2026-11-24"),
+        ("th", "เมื่อวานฉันไปหาหมอ", "2026-11-25"),
+        ("de", "Guten Morgen, wie geht es dir", ""),
+        ("es", "trabajo por la mañana siempre", ""),
+        ("de", "vor zwei Wochen war ich in Rom", "2026-11-12"),
+        ("it", "sette settimane fa ero a Roma", "2026-10-08"),
+        ("it", "sei settimane fa ero a Roma", "2026-10-15"),
+        ("fr", "la semaine prochaine je pars", "2026-12-03"),
+        ("zh", "上个月我去了北京", "2026-10-16"),
+        ("zh", "以前天天去", ""),
+        ("de", "Die Hochzeit war am 12. Oktober 2019", "2019-10-12"),
+        ("es", "me casé el 12 de octubre de 2019", "2019-10-12"),
+        ("ja", "2019年10月12日に結婚しました", "2019-10-12"),
+        ("de", "Am Freitag war ich im Kino", ""),
+        ("de", "Das war am Monday und ich war dabei", ""),
+        ("de", "Es gab 30 Tage Regen", ""),
+    ],
+)
+def test_other_languages_have_words_for_times(language: str, text: str, day: str) -> None:
+    """Of which none may be past or to come; said on Thursday 26 November 2026."""
+    spans = spans_in(text, datetime(2026, 11, 26, 15, tzinfo=UTC), language)
+    middles = [span.start + (span.end - span.start) / 2 for span in spans]
+    assert [f"{middle:%Y-%m-%d}" for middle in middles] == ([day] if day else [])
+
+
+@pytest.mark.parametrize("language", sorted(LANGUAGES.keys() - {ENGLISH}))
+def test_every_language_has_words_for_times(language: str) -> None:
+    """For the days and periods around now, and for how long ago something was."""
+    said = age_in_words(NOW - timedelta(days=5), NOW, language)
+    assert list(english_times(said, language)) == ["5 days ago"]
+    units = {line.partition(":")[0] for line in LANGUAGES[language].times}
+    assert units >= {"day", "week", "month", "year"}
+    assert len(LANGUAGES[language].numbers) == 10

@@ -69,6 +69,8 @@ class _LanguageFile(msgspec.Struct, forbid_unknown_fields=True):
     empty_words: str = ""
     pins: str = ""
     pin_endings: str = ""
+    times: str = ""
+    numbers: str = ""
     prompt: _PromptWordsInFile | None = None
 
 
@@ -103,7 +105,9 @@ class Language:
     that they belong to: words of one set are found by each other. `empty_words` are those with
     which a model says that it found nothing ("not mentioned"), or names the parties. `pins` are how
     a player asks to have something saved: "/" separates alternatives of a word and begins one that
-    may be missing, and "…" stands for a clause. `pin_endings` may follow them ("for ever").
+    may be missing, and "…" stands for a clause. `pin_endings` may follow them ("for ever"). `times`
+    are phrases for days, weeks and so on, by how far away they are, a unit of time a line;
+    `numbers` those from one on. English has neither: `time_expressions` has more of it.
     `prompt` is None if its file has no such words.
     """
 
@@ -124,6 +128,8 @@ class Language:
     empty_words: frozenset[str] = frozenset()
     pins: tuple[str, ...] = ()
     pin_endings: tuple[str, ...] = ()
+    times: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
     prompt: PromptWords | None = None
 
     @property
@@ -167,6 +173,8 @@ def parse_language(name: str, content: str) -> Language:
         empty_words=frozenset(file.empty_words.split()),
         pins=_lines_of(file.pins),
         pin_endings=_lines_of(file.pin_endings),
+        times=_lines_of(file.times),
+        numbers=tuple(file.numbers.split()),
         prompt=None if file.prompt is None else _prompt_words(name, file.prompt),
     )
 
