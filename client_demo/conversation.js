@@ -117,10 +117,10 @@ export class Conversation {
     for (const turnId of turnIds) {
       const item = $("turns").querySelector(`[data-turn="${turnId}"]`);
       if (!item) continue;
-      if (item === this.#last.item) {
-        this.#last.reply?.remove(); // one that was read live has no id here
-        this.#last = NOTHING;
-      } else if (item === this.#last.reply) this.#last = { ...this.#last, reply: null };
+      const next = item.nextElementSibling;
+      if (item.matches(".user") && next?.matches(".companion:not([data-turn])")) next.remove(); // read live
+      if (item === this.#last.item) this.#last = NOTHING;
+      else if (item === this.#last.reply) this.#last = { ...this.#last, reply: null };
       item.remove();
       this.#showActions();
     }
