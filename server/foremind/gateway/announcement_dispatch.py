@@ -75,7 +75,9 @@ class AnnouncementDispatch:
     def _on_relationship(self, event: Announcement, session: Session) -> None:
         match event:
             case ReplyStored():
-                if event.origin != session.origin:
+                if event.origin == session.origin:
+                    session.windows.on_said(event.turn_id)
+                else:
                     turns = [turn for turn in (event.message_turn_id, event.turn_id) if turn]
                     self._tasks.begin(
                         session.windows.report(turns, event.session_id), "report-turns"
