@@ -183,7 +183,8 @@ default {
         if (code == JSON_INVALID) {
             code = (string)status;
         }
-        if (passes(status, llJsonGetValue(body, ["error", "retryable"]))) {
+        integer tomorrow = code == "token_limit";
+        if (!tomorrow && passes(status, llJsonGetValue(body, ["error", "retryable"]))) {
             later(pauseAfterFailure(), code);
         } else {
             giveUp(code);

@@ -471,6 +471,16 @@ CREATE TABLE erased_users (
     receipt jsonb NOT NULL DEFAULT '{}'
 );
 
+-- The tokens of language models that a user spent with a companion on the latest day, in UTC; only
+-- where there is a limit.
+CREATE TABLE spent_tokens (
+    user_id bigint NOT NULL REFERENCES users ON DELETE CASCADE,
+    companion_id bigint NOT NULL REFERENCES companions,
+    day date NOT NULL,
+    tokens bigint NOT NULL,
+    PRIMARY KEY (user_id, companion_id)
+);
+
 -- -------------------------------------------------------------------------------------------------
 -- Several gateways on one database
 -- -------------------------------------------------------------------------------------------------

@@ -117,3 +117,19 @@ SELECT id FROM relationships WHERE user_id = $1 ORDER BY id;
 -- Counts the turns of a relationship, and the bytes that their texts take.
 SELECT count(*) AS turns, coalesce(sum(pg_column_size(content)), 0)::bigint AS bytes
 FROM turns WHERE relationship_id = $1;
+
+-- name: add_spent_tokens
+-- Adds to the tokens that users spent on a day; those of erased users count no more.
+INSERT INTO spent_tokens AS known (user_id, companion_id, day, tokens)
+SELECT spent.user_id, spent.companion_id, $1, spent.tokens
+FROM unnest($2::bigint[], $3::bigint[], $4::bigint[]) AS spent (user_id, companion_id, tokens)
+JOIN users AS account ON account.id = spent.user_id
+ORDER BY spent.user_id, spent.companion_id
+ON CONFLICT (user_id, companion_id) DO UPDATE
+SET day = excluded.day,
+    tokens = excluded.tokens + CASE WHEN known.day = excluded.day THEN known.tokens ELSE 0 END
+WHERE known.day <= excluded.day;
+
+-- name: spent_tokens
+-- Reads what users spent on a day, by companion.
+SELECT user_id, companion_id, tokens FROM spent_tokens WHERE user_id = ANY ($1::bigint[]) AND day = $2;

@@ -24,7 +24,7 @@ async def test_a_hanging_model_does_not_block_behaviours_of_other_models() -> No
 
     def run(url: str) -> None:
         policy = ChatModelPolicy(url, "scripted", None, 400, 0.8, "off")
-        behaviours.run(DIARY, policy, TURNS, lambda: None, lambda _, text: outcomes.append(text))
+        behaviours.run(DIARY, 1, policy, TURNS, lambda: None, lambda _, text: outcomes.append(text))
 
     async with (
         scripted_model(Script(hold_for=lambda _: never)) as hanging,

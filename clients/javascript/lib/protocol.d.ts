@@ -223,7 +223,8 @@ export interface ErrorEvent {
 /**
  * An error; `param` names the field, `event_id` echoes the client's.
  *
- * `message_id` is the id of the message that the error refers to, if any.
+ * `message_id` is the id of the message that the error refers to, if any. If `retryable`, the same
+ * may succeed later: in `retry_after_s` seconds, if that is known.
  */
 export interface ErrorBody {
   type: string;
@@ -233,6 +234,7 @@ export interface ErrorBody {
   event_id: string | null;
   message_id: string | null;
   retryable: boolean;
+  retry_after_s: number | null;
 }
 
 /**

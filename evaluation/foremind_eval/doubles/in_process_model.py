@@ -37,6 +37,7 @@ class InProcessModel(OpenAIChatModel):
         messages: Sequence[Message],
         max_tokens: int,
         temperature: float,
+        purpose: str,
         *,
         may_be_empty: bool = False,
     ) -> AsyncGenerator[str, None]:
@@ -61,10 +62,14 @@ class SingleChatModel(ChatModels):
         """Return the model's name."""
         return "scripted"
 
-    def model_server_for(self, policy: ChatModelPolicy) -> InProcessModel:
+    def model_server_for(
+        self, policy: ChatModelPolicy, relationship_id: int | None = None
+    ) -> InProcessModel:
         """Return the model."""
         return self._model
 
-    def speculation_for(self, policy: ChatModelPolicy) -> tuple[OpenAIChatModel, Ahead]:
+    def speculation_for(
+        self, policy: ChatModelPolicy, relationship_id: int
+    ) -> tuple[OpenAIChatModel, Ahead]:
         """Return the model and its speculation mode."""
         return self._model, self._mode

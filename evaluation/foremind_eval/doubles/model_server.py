@@ -47,6 +47,8 @@ class Script:
         response_formats: supported types of `response_format`; others are refused with
             `unsupported_format_status`.
         reasoning: the model's reasoning, sent in a separate field.
+        usage: returns the `usage` of a request with this answer, unless None.
+        stream_options: whether usage can be asked for; otherwise that is refused with 400.
         chars_per_token: truncate answers to `max_tokens`, at this many characters per token.
         requests: the bodies of all requests, in order.
         finished: how each stream but those of prefill requests ended: "done", "cut", or "left" if
@@ -68,6 +70,8 @@ class Script:
     response_formats: tuple[str, ...] = ("json_schema", "json_object")
     unsupported_format_status: int = 400
     reasoning: str = ""
+    usage: Callable[[Chat, str], object] | None = None
+    stream_options: bool = True
     chars_per_token: int | None = None
     requests: list[Chat] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
@@ -114,6 +118,8 @@ async def scripted_model(script: Script | None = None) -> AsyncIterator[Scripted
             return PlainTextResponse("refused by the script", status)
         if script.alternating and not alternates(body["messages"]):
             return PlainTextResponse("roles must alternate user/assistant/user/...", 400)
+        if "stream_options" in body and not script.stream_options:
+            return PlainTextResponse("unknown field: stream_options", 400)
         response_format = body.get("response_format")
         if response_format is not None and response_format["type"] not in script.response_formats:
             return PlainTextResponse("unknown response_format", script.unsupported_format_status)
@@ -164,6 +170,9 @@ async def _stream(script: Script, body: Chat) -> AsyncIterator[str]:
             if index % _WORDS_AT_ONCE == 0:
                 await asyncio.sleep(0)  # the server under test shares the event loop
         yield chunk_line("", finish_reason)
+        if script.usage is not None and body.get("stream_options"):
+            usage = script.usage(body, "".join(words))
+            yield f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n"
         yield "data: [DONE]\n\n"
         outcome = "done"
     finally:
@@ -207,7 +216,8 @@ def _completion(script: Script, body: Chat) -> Chat:
     message = {"role": "assistant", "content": "".join(words)}
     if script.reasoning:
         message["reasoning_content"] = script.reasoning
-    return {
+    usage = {} if script.usage is None else {"usage": script.usage(body, "".join(words))}
+    return usage | {
         "id": "scripted",
         "object": "chat.completion",
         "created": 0,

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 import structlog
+from msgspec import UNSET, UnsetType
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -48,7 +49,7 @@ class ErrorDetail(msgspec.Struct, frozen=True):
 
     `type` is the category and `code` the specific error, both for programs; `message` is for
     people. `param` names the field or parameter at fault, if there is one. If `retryable`, the same
-    request may succeed later.
+    request may succeed later: in `retry_after_s` seconds, if that is known.
     """
 
     type: str
@@ -56,6 +57,7 @@ class ErrorDetail(msgspec.Struct, frozen=True):
     message: str
     param: str | None
     retryable: bool
+    retry_after_s: float | UnsetType = UNSET
 
 
 class ErrorResponse(msgspec.Struct, frozen=True):
@@ -93,7 +95,7 @@ def error_response(error: ForemindError, headers: dict[str, str] | None = None) 
     headers = dict(headers or {})
     if isinstance(error, NotAuthenticated):
         headers["www-authenticate"] = "Bearer"
-    if isinstance(error, RateLimited):
+    if error.retry_after_s is not None:
         headers["retry-after"] = str(math.ceil(error.retry_after_s))
     return json_response(error_body(error), status, headers)
 
@@ -101,7 +103,14 @@ def error_response(error: ForemindError, headers: dict[str, str] | None = None) 
 def error_body(error: ForemindError) -> ErrorResponse:
     """Return the body of the response for an error."""
     return ErrorResponse(
-        ErrorDetail(error.kind, error.code, error.message, error.param, error.retryable)
+        ErrorDetail(
+            error.kind,
+            error.code,
+            error.message,
+            error.param,
+            error.retryable,
+            UNSET if error.retry_after_s is None else error.retry_after_s,
+        )
     )
 
 

@@ -33,12 +33,14 @@ from foremind.gateway.transport.enter_precedence import EnterPrecedence
 from foremind.gateway.transport.listener import listening
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.token_counter import load_counter
+from foremind.llm.token_accounts import TokenAccounts
 from foremind.memory import cache_erasure
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind.runtime.garbage_collection import FullCollectionPolicy
 from foremind.storage.presence import PresenceKeeper
 from foremind.storage.probe import DatabaseProbe
 from foremind.storage.revocation_store import RevocationStore
+from foremind.storage.token_quota import TokenQuota
 
 _log = structlog.get_logger("foremind.app")
 
@@ -72,7 +74,7 @@ async def application(
     async with core(settings, clock=clock, say=say) as components, AsyncExitStack() as stack:
         await _create_example_companions(components, say)
         await _warn_of_short_retention(components)
-        chat_models = await _start_chat_models(settings, stack)
+        chat_models = await _start_chat_models(components, stack)
         authority = Authority(
             settings, RevocationStore(components.database), components.runtime.clock
         )
@@ -217,8 +219,13 @@ async def _warn_of_short_retention(components: Core) -> None:
             )
 
 
-async def _start_chat_models(settings: Settings, stack: AsyncExitStack) -> ChatModels:
-    chat_models = ChatModels(settings)
+async def _start_chat_models(components: Core, stack: AsyncExitStack) -> ChatModels:
+    runtime, settings = components.runtime, components.runtime.settings
+    quota = await stack.enter_async_context(
+        TokenQuota(components.database, runtime.supervisor, runtime.clock)
+    )
+    accounts = TokenAccounts(quota, components.stores.companions, runtime.metrics)
+    chat_models = ChatModels(settings, accounts)
     stack.push_async_callback(chat_models.close)
     await chat_models.prepare(policy_for(CompanionSettings(), settings).chat_model)
     return chat_models

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 import structlog
 
-from foremind.background.prompt_fitting import fit_prompt, prompt_tokens
+from foremind.background.prompt_fitting import fit_prompt
 from foremind.domain.errors import ModelServerError, UnusableAnswer
 from foremind.domain.relationship import RelationshipState
 from foremind.llm.prompt.layout import Message
-from foremind.llm.prompt.token_counter import CountTokens
+from foremind.llm.prompt.token_counter import CountTokens, prompt_tokens
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.offload import run_or_offload
 from foremind.storage.erasure_watch import ErasureWatch
@@ -70,6 +70,7 @@ class BackgroundModel:
             Conflict: part of the prompt was erased while it waited for the model.
             UnusableAnswer: no usable answer; asking the same again gives the same.
             ModelServerError: the model server failed; the work remains to be done.
+            TokenLimitReached: likewise, for today.
         """
         # The library takes over a second to import, and a server without a model never needs it.
         from foremind.llm.structured_output import request_answer  # noqa: PLC0415
@@ -90,6 +91,7 @@ class BackgroundModel:
                 check=lambda: self.erasure_watch.check(
                     self.relationship.id, self.relationship.erasures
                 ),
+                purpose=task,
             )
         except ModelServerError:
             count(task, "failed").inc()

@@ -7,7 +7,7 @@ import structlog
 
 from foremind.background.curation_context import CurationContext
 from foremind.background.lanes import RunningLane
-from foremind.background.retry_policy import after_failure
+from foremind.background.retry_policy import after_failure, until_tomorrow
 from foremind.background.step_definitions import (
     FOLLOW_UP_DELAY,
     MODEL_LANES,
@@ -20,7 +20,7 @@ from foremind.background.step_definitions import (
 from foremind.background.step_runner import StepRunner
 from foremind.background.turn_steps import TurnSteps
 from foremind.domain.clock import Clock
-from foremind.domain.errors import Conflict, ForemindError
+from foremind.domain.errors import Conflict, ForemindError, TokenLimitReached
 from foremind.domain.relationship import RelationshipState
 from foremind.domain.step import RULES_PLACE, ScheduledStep, StepState, place_of
 from foremind.memory.ingest import MAX_TURNS
@@ -160,7 +160,11 @@ class LaneRunner:
     ) -> None:
         code = error.code if isinstance(error, ForemindError) else type(error).__name__
         retry = STEPS_BY_NAME[state.step].retry
-        failure = after_failure(retry, state.attempts, code, self._clock.now())
+        now = self._clock.now()
+        if isinstance(error, TokenLimitReached):
+            failure = until_tomorrow(state.attempts, error, now)
+        else:
+            failure = after_failure(retry, state.attempts, code, now)
         fields = {"relationship_id": relationship_id, "step": state.step, "reason": code}
         if state.turn_id:
             fields["turn_id"] = state.turn_id

@@ -45,6 +45,7 @@ class PostReplyBehaviours:
     def run(
         self,
         behaviour: Behaviour,
+        relationship_id: int,
         chat_model: ChatModelPolicy,
         exchange: Sequence[PastTurn],
         check: Callable[[], None],
@@ -65,7 +66,7 @@ class PostReplyBehaviours:
             return
         self._running_per_model[model] += 1
         task = self._running.begin(
-            self._carry_out(behaviour, chat_model, exchange, check, done), "after"
+            self._carry_out(behaviour, relationship_id, chat_model, exchange, check, done), "after"
         )
         task.add_done_callback(lambda _: self._release(model))
 
@@ -77,17 +78,18 @@ class PostReplyBehaviours:
     async def _carry_out(
         self,
         behaviour: Behaviour,
+        relationship_id: int,
         chat_model: ChatModelPolicy,
         exchange: Sequence[PastTurn],
         check: Callable[[], None],
         done: Callable[[str, str], None],
     ) -> None:
-        server = self._chat_models.model_server_for(chat_model)
+        server = self._chat_models.model_server_for(chat_model, relationship_id)
         text = ""
         try:
             if server is not None:
                 completion = await server.answer(
-                    _messages(behaviour, exchange), _MAX_TOKENS, check=check
+                    _messages(behaviour, exchange), _MAX_TOKENS, check=check, purpose="behaviour"
                 )
                 text = without_thinking(completion.text).strip()
         except ForemindError as error:

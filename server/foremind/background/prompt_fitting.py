@@ -3,17 +3,10 @@
 from collections.abc import Sequence
 
 from foremind.llm.prompt.layout import Message
-from foremind.llm.prompt.token_counter import CountTokens
-
-TEMPLATE_TOKENS = 8  # that a chat template adds to each message
+from foremind.llm.prompt.token_counter import TEMPLATE_TOKENS, CountTokens, prompt_tokens
 
 _MIN_LINE_CHARS = 40  # shorter lines carry no meaning: drop whole lines instead
 _GAP = " … "
-
-
-def prompt_tokens(messages: Sequence[Message], count_tokens: CountTokens) -> int:
-    """Return the tokens of a prompt, including its chat template."""
-    return sum(count_tokens(message["content"]) + TEMPLATE_TOKENS for message in messages)
 
 
 def fit_prompt(

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from foremind.domain.errors import TokenLimitReached
+
 #: How long a held step waits before its next attempt, whatever is said meanwhile.
 HELD_FOR = timedelta(minutes=10)
 
@@ -36,6 +38,15 @@ class StepFailure:
     code: str
     retry_at: datetime | None
     held_at: datetime | None = None
+
+
+def until_tomorrow(attempts: int, error: TokenLimitReached, now: datetime) -> StepFailure:
+    """Decide when to retry a step whose user has spent the tokens of the day.
+
+    That counts as no further failure, but as one, so that activity does not run it sooner.
+    """
+    until = now + timedelta(seconds=error.retry_after_s)
+    return StepFailure(max(1, attempts), error.code, until)
 
 
 def after_failure(retry: RetryPolicy, attempts: int, code: str, now: datetime) -> StepFailure:

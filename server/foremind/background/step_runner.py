@@ -111,7 +111,7 @@ class StepRunner:
             policy=policy.layers,
             model=BackgroundModel(
                 relationship,
-                self._chat_models.model_server_for(policy.chat_model),
+                self._chat_models.model_server_for(policy.chat_model, relationship.id),
                 policy.layers.context_tokens,
                 counter_for(policy.layers.tokenizer),
                 self._chat_models.forgets,

@@ -262,6 +262,7 @@ class CompanionSettings(
     llm_tokenizer: Annotated[str, Meta(max_length=1000)] | None = None
     llm_max_tokens: int | None = None
     llm_temperature: float | None = None
+    llm_tokens_per_day: int | None = None
     llm_ahead: Ahead | None = None
 
 

@@ -12,6 +12,7 @@ ForemindError
 ├── TemporaryError          the same request may succeed later (retryable)
 │   ├── Overloaded          a bounded queue is full
 │   ├── RateLimited         the principal exceeds a rate limit
+│   │   └── TokenLimitReached  the user has spent the tokens of a day
 │   ├── Interrupted         preempted by something more urgent
 │   ├── Draining            this server accepts no new sessions
 │   ├── StorageUnavailable  the database did not answer
@@ -37,6 +38,7 @@ class ForemindError(Exception):
     kind = "server_error"  #: the error's `type` on the wire
     code = "internal_error"
     retryable = False
+    retry_after_s: float | None = None  #: when to retry, where that is known
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
@@ -122,10 +124,17 @@ class RateLimited(TemporaryError):
 
     kind = "rate_limit_error"
     code = "rate_limited"
+    retry_after_s: float
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class TokenLimitReached(RateLimited):
+    """The user has spent the tokens of language models that one may on a day."""
+
+    code = "token_limit"
 
 
 class Interrupted(TemporaryError):

@@ -142,7 +142,8 @@ class ChatModelPolicy:
     """The chat model and its parameters; names and units are those of `Settings`.
 
     `key_env` names the environment variable with a companion's own API key; `own` those of the
-    settings of the model that are not the server's, so that a failure names the right ones.
+    settings of the model that are not the server's, so that a failure names the right ones, and a
+    companion's own `tokens_per_day` counts only what is said to it.
     """
 
     url: str | None
@@ -152,6 +153,8 @@ class ChatModelPolicy:
     temperature: float
     ahead: Ahead
     own: frozenset[str] = frozenset()
+    tokenizer: str | None = None
+    tokens_per_day: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +170,7 @@ class Policy:
     chat_model: ChatModelPolicy
 
 
-_MODEL_SETTINGS = ("llm_url", "llm_model", "llm_key_env")
+_MODEL_SETTINGS = ("llm_url", "llm_model", "llm_key_env", "llm_tokens_per_day")
 
 
 def policy_for(own: CompanionSettings, server: Settings) -> Policy:
@@ -197,6 +200,8 @@ def policy_for(own: CompanionSettings, server: Settings) -> Policy:
             temperature=pick("llm_temperature"),
             ahead=pick("llm_ahead"),
             own=frozenset(name for name in _MODEL_SETTINGS if getattr(own, name) is not None),
+            tokenizer=_tokenizer(pick),
+            tokens_per_day=pick("llm_tokens_per_day"),
         ),
     )
 
@@ -229,7 +234,7 @@ def _layer_policy(pick: Callable[[str], Any]) -> LayerPolicy:
         share=pick("layers_share"),
         working_tokens=pick("working_tokens"),
         reply_tokens=pick("llm_max_tokens"),
-        tokenizer=None if pick("llm_tokenizer") is None else str(pick("llm_tokenizer")),
+        tokenizer=_tokenizer(pick),
         deadline_s=pick("layers_deadline_ms") / 1000,
         session=timedelta(hours=pick("session_hours")),
         summary_tokens=pick("summary_tokens"),
@@ -241,6 +246,11 @@ def _layer_policy(pick: Callable[[str], Any]) -> LayerPolicy:
         prompts=pick("prompts"),
         behaviours=pick("behaviours"),
     )
+
+
+def _tokenizer(pick: Callable[[str], Any]) -> str | None:
+    path = pick("llm_tokenizer")
+    return None if path is None else str(path)
 
 
 def _retention(days: Mapping[str, float]) -> dict[ExpiringName, timedelta]:

@@ -81,15 +81,20 @@ class ReplyGeneration:
         self._emit = emit
         #: The reply in progress.
         self.current: GatedReply | None = None
+        relationship_id = conversation.opened.relationship_id
         self.speculation = SpeculativeGeneration(
-            lambda: services.chat_models.speculation_for(session_policy.policy.chat_model),
+            lambda: services.chat_models.speculation_for(
+                session_policy.policy.chat_model, relationship_id
+            ),
             self._assemble_speculatively,
             self._on_piece,
             services.runtime.clock,
             services.runtime.metrics,
         )
         self.next_prompt = NextPrompt(
-            lambda: services.chat_models.model_server_for(session_policy.policy.chat_model),
+            lambda: services.chat_models.model_server_for(
+                session_policy.policy.chat_model, relationship_id
+            ),
             lambda: self._assemble_beginning(session_policy.policy.layers),
         )
 
@@ -111,7 +116,8 @@ class ReplyGeneration:
         assembled.prompt.messages()  # rendered and cached now, before `ready_ms` is measured
         reply, work = speculation.claim(assembled, chat_models.model_server_for(policy.chat_model))
         if reply is None:
-            model = chat_models.chat_model_for(policy.chat_model)
+            relationship_id = self._conversation.opened.relationship_id
+            model = chat_models.chat_model_for(policy.chat_model, relationship_id)
             reply = GatedReply(model, assembled, self._on_piece, self._services.runtime.clock)
         self.current = reply
         return reply, work
@@ -205,7 +211,7 @@ class ReplyGeneration:
 
         for behaviour in turn.reply.behaviours:
             self._services.after_reply.behaviours.run(
-                behaviour, turn.policy.chat_model, exchange, check, done
+                behaviour, relationship_id, turn.policy.chat_model, exchange, check, done
             )
 
     def _assemble_speculatively(self, draft: str, context: PreparedContext) -> AssembledPrompt:

@@ -6,7 +6,7 @@ as a single event at its end.
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -32,11 +32,15 @@ class StreamEnding:
         done: the end was marked; without that or a reason, the response is incomplete.
         reason: the finish reason; `length` where the token limit was reached.
         reasoned: the model's reasoning was sent separately from the answer.
+        written: the answer, and such reasoning, piece by piece.
+        usage: the tokens of the prompt and of what was written, as far as the server counts them.
     """
 
     done: bool = False
     reason: str | None = None
     reasoned: bool = False
+    written: list[str] = field(default_factory=list)
+    usage: tuple[int | None, int | None] = (None, None)
 
     @property
     def cut_off(self) -> bool:
@@ -103,10 +107,17 @@ class StreamParser:
             return []
         if event.get("error"):
             raise ReportedError
+        if isinstance(usage := event.get("usage"), dict):
+            self._ending.usage = (
+                _int_or_none(usage.get("prompt_tokens")),
+                _int_or_none(usage.get("completion_tokens")),
+            )
         choices = event.get("choices")
         valid = [choice for choice in choices if isinstance(choice, dict)] if choices else []
         texts = [text for choice in valid for text in self._choice_texts(choice)]
-        return [text for text in map(self._storable, texts) if text]
+        pieces = [text for text in map(self._storable, texts) if text]
+        self._ending.written += pieces
+        return pieces
 
     def _storable(self, text: str) -> str:
         text = self._half + text
@@ -127,8 +138,9 @@ class StreamParser:
     def _message_text(self, message: Any) -> str:
         if not isinstance(message, dict):
             return ""
-        if message.get("reasoning_content") or message.get("reasoning"):
+        if reasoning := message.get("reasoning_content") or message.get("reasoning"):
             self._ending.reasoned = True
+            self._ending.written.append(storable(_str_or_empty(reasoning)))
         content = message.get("content")
         if isinstance(content, list):  # parts: only those of type text belong to the reply
             parts = [part for part in content if isinstance(part, dict)]
@@ -153,6 +165,10 @@ def _decoded(data: bytes) -> Any:
             return json.loads(data.decode("utf-8", "replace"), strict=False)
         except (ValueError, RecursionError):
             raise error from None
+
+
+def _int_or_none(number: Any) -> int | None:
+    return number if type(number) is int else None
 
 
 def _str_or_empty(text: Any) -> str:

@@ -12,9 +12,10 @@ import openai
 from foremind.domain.errors import ModelServerError
 from foremind.llm.chat_model import MAX_CHARS_PER_TOKEN
 from foremind.llm.completion_parser import StreamEnding, StreamParser
-from foremind.llm.http_client import ModelHttpClient
+from foremind.llm.http_client import ModelHttpClient, ServerCapabilities
 from foremind.llm.prompt.layout import Message
 from foremind.llm.stream_limits import StreamLimitExceeded, allow_tokens
+from foremind.llm.token_accounts import TokenAccount
 
 TextStream = AsyncGenerator[str, None]
 
@@ -23,6 +24,8 @@ _FORMAT_REFUSED = (400, 404, 415, 422, 500, 501)
 # Statuses with which it rejects the content itself: a filter matched, or the prompt is too long.
 # Retrying is pointless, unlike for failures of authentication, load or availability.
 _CONTENT_REFUSED = (400, 413, 422)
+# Statuses with which a server may say that it cannot be asked to count tokens.
+_USAGE_REFUSED = (400, 422)
 # Within this time, about a round trip, it shows that a connection had been closed before.
 _STALE_S = 1.0
 _NO_ANSWER = "disconnected without sending a response"  # in the words of the HTTP library
@@ -33,7 +36,8 @@ class CompletionRequest:
     """What a model is asked to complete.
 
     `timeout_s` is for the whole reply. Where `partial` is set, a reply that exceeds it is cut off
-    instead of failing, once some of it has arrived. `own` is as in `ChatModelPolicy`.
+    instead of failing, once some of it has arrived. `own` is as in `ChatModelPolicy`. The tokens
+    are counted for a `purpose`, unless there is no account.
     """
 
     model: str
@@ -44,6 +48,8 @@ class CompletionRequest:
     response_format: dict[str, Any] | None = None
     partial: bool = False
     own: frozenset[str] = frozenset()
+    account: TokenAccount | None = None
+    purpose: str = ""
 
 
 async def stream_completion(
@@ -59,14 +65,17 @@ async def stream_completion(
 
     Raises:
         ModelServerError: `model_unreachable`, `model_timeout`, `model_refused` or `model_broken`.
+        TokenLimitReached, StorageUnavailable: as `TokenAccount.admit`.
     """
+    if request.account is not None:
+        await request.account.admit(request.purpose)
     client.slots.record_prompt(request.messages)
     left = max_chars = request.max_tokens * MAX_CHARS_PER_TOKEN
     with _mapped_errors(request, "model_broken"), client.used() as library:
         deadline = asyncio.get_running_loop().time() + request.timeout_s
         with _mapped_errors(request, "model_unreachable"):
             async with asyncio.timeout_at(deadline):
-                response = await _opened(library, request)
+                response = await _accepted(library, request, client.capabilities_of(request.model))
         on_accepted()
         received = response.aiter_bytes()
         try:
@@ -93,9 +102,36 @@ async def stream_completion(
                 client.keep_connection(response, received)
             else:
                 await response.aclose()
+            if request.account is not None:
+                await request.account.record(
+                    request.purpose, request.messages, request.max_tokens, ending
+                )
 
 
-async def _opened(library: openai.AsyncOpenAI, request: CompletionRequest) -> httpx2.Response:
+async def _accepted(
+    library: openai.AsyncOpenAI, request: CompletionRequest, capabilities: ServerCapabilities
+) -> httpx2.Response:
+    """Send a request, and again without asking for usage if it may have been refused for that.
+
+    A reply finds out whether a server can be asked: a background request may be refused for its
+    format as well.
+    """
+    body, known = _body_of(request), capabilities.reports_usage
+    if known is False or (known is None and request.partial):
+        return await _opened(library, body)
+    try:
+        response = await _opened(library, body | {"stream_options": {"include_usage": True}})
+    except openai.APIStatusError as error:
+        if known or error.status_code not in _USAGE_REFUSED:
+            raise
+        response = await _opened(library, body)
+        capabilities.reports_usage = False
+    else:
+        capabilities.reports_usage = True
+    return response
+
+
+async def _opened(library: openai.AsyncOpenAI, body: dict[str, Any]) -> httpx2.Response:
     """Send a request, and again if its connection turns out to be closed already.
 
     Some servers, llama.cpp's among them, announce that they keep connections, and close them. One
@@ -104,11 +140,11 @@ async def _opened(library: openai.AsyncOpenAI, request: CompletionRequest) -> ht
     loop = asyncio.get_running_loop()
     sent_at = loop.time()
     try:
-        return await _sent(library, request)
+        return await _sent(library, body)
     except openai.APIConnectionError as error:
         if not _was_closed(error.__cause__) or loop.time() - sent_at > _STALE_S:
             raise
-    return await _sent(library, request)
+    return await _sent(library, body)
 
 
 def _was_closed(cause: BaseException | None) -> bool:
@@ -118,12 +154,12 @@ def _was_closed(cause: BaseException | None) -> bool:
     )
 
 
-async def _sent(library: openai.AsyncOpenAI, request: CompletionRequest) -> httpx2.Response:
+async def _sent(library: openai.AsyncOpenAI, body: dict[str, Any]) -> httpx2.Response:
     # Not `chat.completions.create`, which converts every message of a prompt by its type first:
     # that takes longer than the rest of the request.
     stream = await library.post(
         "/chat/completions",
-        body=_body_of(request),
+        body=body,
         cast_to=object,
         stream=True,
         stream_cls=openai.AsyncStream[object],

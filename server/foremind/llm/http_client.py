@@ -42,12 +42,14 @@ class ServerCapabilities:
         form: index into `response_format.FORMS` of the strictest form not refused so far.
         accepted_form: the form that the server accepted last; a refusal since then may have been
             about the request instead.
+        reports_usage: whether it can be asked to count tokens, None while that is unknown.
     """
 
     thinks: bool = False
     thinks_unmarked: bool = False
     form: int = 0
     accepted_form: int = 0
+    reports_usage: bool | None = None
 
 
 @cache

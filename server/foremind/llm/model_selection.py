@@ -14,6 +14,7 @@ from foremind.domain.settings.settings import Settings
 from foremind.llm.chat_model import ChatModel
 from foremind.llm.offline import OfflineChatModel
 from foremind.llm.slots import SlotPool
+from foremind.llm.token_accounts import TokenAccounts
 from foremind.runtime.supervision import TaskSet
 from foremind.storage.erasure_watch import ErasureWatch
 
@@ -30,8 +31,10 @@ class ChatModels:
     The least recently used client is evicted first, and closed once it is idle.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, accounts: TokenAccounts | None = None) -> None:
+        """Args: accounts: where tokens are counted; None counts none."""
         self._settings = settings
+        self._accounts = accounts
         self._offline = OfflineChatModel()
         self._clients: OrderedDict[ModelEndpoint, ModelHttpClient] = OrderedDict()
         # By the server's URL; a pool lives as long as any client of the server.
@@ -73,12 +76,19 @@ class ChatModels:
         """Return the name of the model that contexts are prepared for; `offline` without one."""
         return policy.model if policy.url else "offline"
 
-    def chat_model_for(self, policy: ChatModelPolicy) -> ChatModel:
-        """Return the chat model of a policy."""
-        return self.model_server_for(policy) or self._offline
+    def chat_model_for(
+        self, policy: ChatModelPolicy, relationship_id: int | None = None
+    ) -> ChatModel:
+        """Return the chat model of a policy; its tokens are counted as by `model_server_for`."""
+        return self.model_server_for(policy, relationship_id) or self._offline
 
-    def model_server_for(self, policy: ChatModelPolicy) -> "OpenAIChatModel | None":
-        """Return the chat model on a policy's model server, None without a server."""
+    def model_server_for(
+        self, policy: ChatModelPolicy, relationship_id: int | None = None
+    ) -> "OpenAIChatModel | None":
+        """Return the chat model on a policy's model server, None without a server.
+
+        Its tokens are counted for a relationship, if any.
+        """
         if not policy.url:
             return None
         # The library takes over a second to import, and a server without a model never needs it.
@@ -105,11 +115,16 @@ class ChatModels:
             self_hosted=address.key is None or policy.ahead != "off",
             own=policy.own,
         )
-        return OpenAIChatModel(options, self._client(address))
+        account = None
+        if self._accounts is not None and relationship_id is not None:
+            account = self._accounts.of(relationship_id, policy)
+        return OpenAIChatModel(options, self._client(address), account)
 
-    def speculation_for(self, policy: ChatModelPolicy) -> "tuple[OpenAIChatModel | None, Ahead]":
+    def speculation_for(
+        self, policy: ChatModelPolicy, relationship_id: int
+    ) -> "tuple[OpenAIChatModel | None, Ahead]":
         """Return the chat model of a policy, and what it may do before Enter."""
-        return self.model_server_for(policy), policy.ahead
+        return self.model_server_for(policy, relationship_id), policy.ahead
 
     def _client(self, address: "ModelEndpoint") -> "ModelHttpClient":
         from foremind.llm.http_client import ModelHttpClient  # noqa: PLC0415

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from foremind.domain.errors import ModelServerError
+from foremind.domain.errors import ModelServerError, TemporaryError
 from foremind.llm.chat_model import RestartedText
 from foremind.llm.completion_parser import StreamEnding
 from foremind.llm.completion_stream import (
@@ -23,6 +23,7 @@ from foremind.llm.prompt.prefill_chunks import prompt_chars, prompt_prefix, shar
 from foremind.llm.response_format import FORMS, response_format
 from foremind.llm.slots import Preempted, SlotLease
 from foremind.llm.thinking_filter import ThinkingFilter
+from foremind.llm.token_accounts import PREFILL_TOKENS, TokenAccount
 
 # Target duration of one prefill chunk: at Enter, the player may have to wait for the rest of it.
 _CHUNK_S = 0.05
@@ -61,8 +62,15 @@ class OpenAIChatModel:
 
     is_generative = True
 
-    def __init__(self, options: ChatModelOptions, client: ModelHttpClient) -> None:
+    def __init__(
+        self,
+        options: ChatModelOptions,
+        client: ModelHttpClient,
+        account: TokenAccount | None = None,
+    ) -> None:
+        """Args: account: what its tokens are counted for; None counts none."""
         self.options = options
+        self._account = account
         self.slots = client.slots
         self._client = client
 
@@ -72,6 +80,7 @@ class OpenAIChatModel:
         Raises:
             ModelServerError: `model_unreachable`, `model_timeout`, `model_refused` or
                 `model_broken`.
+            TokenLimitReached, StorageUnavailable: as `TokenAccount.admit`.
         """
         options = self.options
         return self.write(prompt.messages(), options.max_tokens, options.temperature)
@@ -82,7 +91,8 @@ class OpenAIChatModel:
         """Yield the model's reply to arbitrary messages; otherwise as `stream_reply`."""
         with self.slots.foreground():
             self.slots.expected_prompt = messages
-            async with aclosing(self._write(messages, max_tokens, temperature)) as pieces:
+            reply = self._write(messages, max_tokens, temperature, "reply")
+            async with aclosing(reply) as pieces:
                 async for piece in pieces:
                     yield piece
 
@@ -93,6 +103,8 @@ class OpenAIChatModel:
         shape: type[msgspec.Struct] | None = None,
         on_preempted: Callable[[], None] = lambda: None,
         check: Callable[[], None] = lambda: None,
+        *,
+        purpose: str = "background",
     ) -> Completion:
         """Return what the model writes as a background request.
 
@@ -103,16 +115,18 @@ class OpenAIChatModel:
             shape: constrains the answer, as far as the server supports it.
             on_preempted: called each time the request is preempted.
             check: called before each attempt; what it raises ends this.
+            purpose: what its tokens are counted for.
 
         Raises:
             ModelServerError: as `stream_reply`, but an empty answer is not an error.
+            TokenLimitReached, StorageUnavailable: as `TokenAccount.admit`.
         """
         since = asyncio.get_running_loop().time()
         while True:
             try:
                 async with self.slots.background(since):
                     check()
-                    written = await self._answer(messages, max_tokens, shape)
+                    written = await self._answer(messages, max_tokens, shape, purpose)
             except Preempted:
                 on_preempted()
                 self._restore_cache()
@@ -134,7 +148,11 @@ class OpenAIChatModel:
         return total if available_tokens is None else max(max_tokens, min(total, available_tokens))
 
     async def _answer(
-        self, messages: Sequence[Message], max_tokens: int, shape: type[msgspec.Struct] | None
+        self,
+        messages: Sequence[Message],
+        max_tokens: int,
+        shape: type[msgspec.Struct] | None,
+        purpose: str,
     ) -> Completion:
         """Request the strictest form that the server accepts, and remember which that is."""
         capabilities = self._client.capabilities_of(self.options.model)
@@ -142,7 +160,7 @@ class OpenAIChatModel:
         form = last if shape is None else capabilities.form
         while True:
             try:
-                return await self._collect(messages, max_tokens, shape, form)
+                return await self._collect(messages, max_tokens, shape, form, purpose)
             except ModelServerError as error:
                 if form == last or not may_be_format_refusal(error):
                     capabilities.form = capabilities.accepted_form  # it was not about the form
@@ -156,6 +174,7 @@ class OpenAIChatModel:
         max_tokens: int,
         shape: type[msgspec.Struct] | None,
         form: int,
+        purpose: str,
     ) -> Completion:
         capabilities = self._client.capabilities_of(self.options.model)
 
@@ -174,6 +193,8 @@ class OpenAIChatModel:
             None if shape is None else response_format(form, shape),
             partial=True,
             own=self.options.own,
+            account=self._account,
+            purpose=purpose,
         )
         stream = stream_completion(self._client, request, ending, on_accepted)
         async with aclosing(stream) as pieces:
@@ -207,7 +228,7 @@ class OpenAIChatModel:
             self._client.restoring.begin(self._restore(), "restore-prompt-cache")
 
     async def _restore(self) -> None:
-        with suppress(Preempted, ModelServerError):  # the next reply then prefills all of it
+        with suppress(Preempted, TemporaryError):  # the next reply then prefills all of it
             async with self.slots.restoring():
                 await self._prefill(lambda: self.slots.expected_prompt, stop_if_slow=True)
 
@@ -274,13 +295,15 @@ class OpenAIChatModel:
         options = self.options
         async with self.slots.speculative() as lease:
             on_lease(lease)
-            reply = self._write(prompt.messages(), options.max_tokens, options.temperature)
+            reply = self._write(prompt.messages(), options.max_tokens, options.temperature, "ahead")
             async with aclosing(reply) as pieces:
                 async for piece in pieces:
                     yield piece
 
     async def _prefill_chunk(self, messages: Sequence[Message]) -> None:
-        async with aclosing(self._write(messages, 1, 0.0, may_be_empty=True)) as pieces:
+        async with aclosing(
+            self._write(messages, PREFILL_TOKENS, 0.0, "ahead", may_be_empty=True)
+        ) as pieces:
             async for _ in pieces:
                 pass
 
@@ -289,6 +312,7 @@ class OpenAIChatModel:
         messages: Sequence[Message],
         max_tokens: int,
         temperature: float,
+        purpose: str,
         *,
         may_be_empty: bool = False,
     ) -> TextStream:
@@ -303,6 +327,8 @@ class OpenAIChatModel:
             temperature,
             self.options.reply_timeout_s,
             own=self.options.own,
+            account=self._account,
+            purpose=purpose,
         )
         async with aclosing(stream_completion(self._client, request, ending)) as pieces:
             async for piece in pieces:

@@ -46,6 +46,7 @@ async def request_answer(
     available_tokens: int | None = None,
     on_preempted: Callable[[], None] = lambda: None,
     check: Callable[[], None] = lambda: None,
+    purpose: str = "background",
 ) -> StructuredAnswer[Answer]:
     """Return the model's answer, after one retry if the first is unusable.
 
@@ -53,10 +54,11 @@ async def request_answer(
 
     Args:
         available_tokens: what fits into the model's context, for a model that thinks aloud.
-        on_preempted, check: as for `OpenAIChatModel.answer`.
+        on_preempted, check, purpose: as for `OpenAIChatModel.answer`.
 
     Raises:
         ModelServerError: the server failed.
+        TokenLimitReached, StorageUnavailable: as `TokenAccount.admit`.
         UnusableAnswer: both answers were unusable, or the server refuses the request.
     """
     conversation = list(messages)
@@ -64,7 +66,9 @@ async def request_answer(
     for attempt in range(_ATTEMPTS):
         limit = server.tokens_with_thinking(max_tokens, _THINKING_TOKENS, available_tokens)
         try:
-            completion = await server.answer(conversation, limit, shape, on_preempted, check)
+            completion = await server.answer(
+                conversation, limit, shape, on_preempted, check, purpose=purpose
+            )
         except ModelServerError as error:
             if is_content_refusal(error):
                 raise UnusableAnswer("the server refuses the request", error.code) from error

@@ -54,7 +54,7 @@ class ImportanceRater:
             server refuses its text.
 
         Raises:
-            ModelServerError, StorageUnavailable, Overloaded: try again later.
+            ModelServerError, StorageUnavailable, Overloaded, TokenLimitReached: try again later.
         """
         while True:
             with suppress(Conflict):
@@ -67,7 +67,8 @@ class ImportanceRater:
         turn = None if seen is None else seen.turn(turn_id)
         if seen is None or turn is None:
             return False
-        server = self._models.model_server_for(self._ingester.policy_of(seen).chat_model)
+        policy = self._ingester.policy_of(seen).chat_model
+        server = self._models.model_server_for(policy, relationship_id)
         if server is None:
             return False
         # The library takes over a second to import, and a server without a model never needs it.
@@ -85,6 +86,7 @@ class ImportanceRater:
                 Rating,
                 _MAX_TOKENS,
                 check=lambda: forgets.check(relationship_id, erasures),
+                purpose="rating",
             )
         except UnusableAnswer as error:
             if error.code == "model_refused":

@@ -46,6 +46,14 @@ class Metrics:
             ["kind", "outcome"],
             registry=self.registry,
         )
+        self.tokens = Counter(
+            "foremind_tokens_total",
+            "Tokens of language models, as their servers report them or else by the tokenizer: by "
+            "companion (200 by name, then `other`), purpose (reply; ahead, before Enter, used or "
+            "not; behaviour; or a step of background work) and kind (prompt, completion).",
+            ["companion", "purpose", "kind"],
+            registry=self.registry,
+        )
         self.slowed = Counter(
             "foremind_slowed_total",
             "Messages that were throttled, by kind: draft, send.",

@@ -39,6 +39,7 @@ REFERENCE_TABLES = (
     "revocations",
     "pseudonym_key",
     "erased_users",
+    "spent_tokens",
 )
 
 #: Tables that only the coordinator has: what has been migrated, and the gateways, which live while

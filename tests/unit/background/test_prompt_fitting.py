@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.background.prompt_fitting import fit_prompt, prompt_tokens, shorten
+from foremind.background.prompt_fitting import fit_prompt, shorten
 from foremind.llm.prompt.layout import Message
-from foremind.llm.prompt.token_counter import estimate_tokens
+from foremind.llm.prompt.token_counter import estimate_tokens, prompt_tokens
 
 LINES = st.lists(st.text("ab é…日", max_size=400), min_size=1, max_size=80)
 

@@ -307,6 +307,13 @@ class LanguageModelSettings(BaseModel):
         400, ge=1, le=MOST_TOKENS, description="maximum length of a reply, in tokens"
     )
     llm_temperature: float = Field(0.8, ge=0, le=2, description="sampling temperature")
+    llm_tokens_per_day: int | None = Field(
+        None,
+        ge=1,
+        le=MOST,
+        description="maximum tokens of a user and day (UTC) over all companions; a companion's own "
+        "is for its tokens alone; `null`: no limit",
+    )
     llm_ahead: Ahead = Field(
         "off", description="speculative generation before Enter: off, prefill or reply"
     )

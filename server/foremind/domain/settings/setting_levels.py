@@ -28,6 +28,7 @@ OPERATOR_SETTINGS = frozenset(
         "llm_key_env",
         "llm_tokenizer",
         "llm_ahead",
+        "llm_tokens_per_day",
         "consent",
         "behaviours",
     }

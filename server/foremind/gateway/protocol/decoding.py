@@ -20,6 +20,7 @@ from foremind.domain.errors import (
     NotFound,
     Overloaded,
     StorageUnavailable,
+    TokenLimitReached,
 )
 from foremind.domain.field_problems import ANOTHER_VALUE, decode_leniently, field_problem
 from foremind.domain.storable_text import LONE_SURROGATE, check_storable, half_character
@@ -141,6 +142,7 @@ def error_body(error: ForemindError, cause: DecodingProblem) -> ErrorBody:
         event_id=cause.event_id,
         message_id=cause.message_id,
         retryable=error.retryable,
+        retry_after_s=error.retry_after_s,
     )
 
 
@@ -149,6 +151,8 @@ def error_of(body: ErrorBody) -> ForemindError:
     known = _ERRORS.get(body.code)
     if known is not None:
         return known(body.message, param=body.param)
+    if body.code == TokenLimitReached.code and body.retry_after_s is not None:
+        return TokenLimitReached(body.message, retry_after_s=body.retry_after_s)
     if body.type == InvalidMessage.kind:
         return InvalidMessage(body.message, param=body.param, code=body.code)
     if body.retryable:

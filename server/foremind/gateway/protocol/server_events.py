@@ -88,7 +88,8 @@ class ResponseTimings(Struct, frozen=True):
 class ErrorBody(Struct, frozen=True):
     """An error; `param` names the field, `event_id` echoes the client's.
 
-    `message_id` is the id of the message that the error refers to, if any.
+    `message_id` is the id of the message that the error refers to, if any. If `retryable`, the same
+    may succeed later: in `retry_after_s` seconds, if that is known.
     """
 
     type: str
@@ -98,6 +99,7 @@ class ErrorBody(Struct, frozen=True):
     event_id: str | None
     message_id: str | None
     retryable: bool
+    retry_after_s: float | None = None
 
 
 class Event(Struct, tag_field="type"):

@@ -1,10 +1,11 @@
 """Counts the tokens of a text: with the model's tokenizer, or by a conservative estimate."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 from cachetools import LRUCache
@@ -12,9 +13,13 @@ from tokenizers import Tokenizer
 
 from foremind.domain.errors import InvalidFile
 
+if TYPE_CHECKING:
+    from foremind.llm.prompt.layout import Message
+
 # English prose has four or five, German or French three; some model servers refuse a prompt that is
 # too long, others truncate its beginning.
 _BYTES_PER_TOKEN = 3
+TEMPLATE_TOKENS = 8  # that a chat template adds to each message
 _CACHED_TEXTS = 20_000  # whose counts are cached, per tokenizer
 
 _log = structlog.get_logger("foremind.llm")
@@ -25,6 +30,11 @@ CountTokens = Callable[[str], int]
 def estimate_tokens(text: str) -> int:
     """Estimate the number of tokens in `text`, erring on the high side."""
     return len(text.encode("utf-8", "surrogatepass")) // _BYTES_PER_TOKEN + 1
+
+
+def prompt_tokens(messages: "Sequence[Message]", count_tokens: CountTokens) -> int:
+    """Return the tokens of a prompt, including its chat template."""
+    return sum(count_tokens(message["content"]) + TEMPLATE_TOKENS for message in messages)
 
 
 @cache
