@@ -124,6 +124,13 @@ def test_a_value_is_exactly_what_was_said(text: str, title: str, value: str) -> 
         "I love the friends I have",
         "My ex husband is called Tom",
         "I love the self-acceptance and love theme",
+        "I've always had a love for horses",
+        "My cat is Orange",
+        "I love Sarah",
+        "I'm Hangry",
+        "I'm Labour, my dad is Tory",
+        "My favourite jumper is blue",
+        "I live in porto",
     ],
 )
 def test_what_is_not_meant_states_nothing(text: str) -> None:

@@ -25,6 +25,7 @@ _TASTES = frozenset(("likes", "dislikes", "prefers", "goals"))
 _JESTED = _TASTES | {"home", "origin", "job", "favourites"}
 _PEOPLE = vocabulary.KIN | vocabulary.KIN_MANY | {"friend"}
 _ANIMALS = vocabulary.ANIMALS | vocabulary.ANIMALS_MANY
+_NOT_OWNED = vocabulary.NOT_REAL | vocabulary.PREPOSITIONS | {"and"}
 _MANY = vocabulary.KIN_MANY | vocabulary.ANIMALS_MANY
 
 
@@ -87,7 +88,7 @@ def slot_of(noun: str) -> str:
 def _has(match: Match, polarity: Polarity) -> Statements:
     """Read "a dog", "two brothers", "a cat called Biscuit"."""
     owned = pattern("owned").fullmatch(match["value"])
-    if owned is None or vocabulary.NOT_REAL.intersection(owned["kind"].lower().split()):
+    if owned is None or _NOT_OWNED.intersection(owned["kind"].lower().split()):
         return
     count = (owned["count"] or "").lower()
     name = (owned["name"] or owned["beside"] or "").strip('"')
