@@ -63,6 +63,9 @@ CREATE TABLE relationships (
     consented_at timestamptz,
     -- When background work has to look at the relationship next; NULL: nothing happened.
     due_at timestamptz,
+    -- How many exchanges wait for that together, and since when the first has.
+    gathered integer NOT NULL DEFAULT 0,
+    gathered_since timestamptz,
     -- Cursors: the last turn that each kind of background work has processed.
     stated_turn_id bigint NOT NULL DEFAULT 0,
     profiled_turn_id bigint NOT NULL DEFAULT 0,
@@ -375,7 +378,8 @@ CREATE TABLE curation_steps (
     step text NOT NULL,
     -- Ingest and rating take turns one by one: a row for each that waits, deleted by the transaction
     -- that processes it. 0: the step reads whatever follows its cursor. Not a foreign key, which each
-    -- message would pay for; what is left of a deleted turn is dropped when it is due.
+    -- message would pay for; what is left of a deleted turn is dropped when it is due. Whoever ingests
+    -- a turn makes it due again a little later, in case that fails to happen.
     turn_id bigint NOT NULL DEFAULT 0,
     -- Of a relationship's lanes, each is run by one worker at a time, and side by side.
     lane text NOT NULL,

@@ -1,38 +1,90 @@
--- name: pending_relationships
--- Lists relationships with activity not scheduled yet, the oldest first.
-SELECT id FROM relationships WHERE due_at <= $1 ORDER BY due_at LIMIT $2;
+-- name: relationships_due
+-- Lists relationships with something to do, of each kind those that have waited the longest.
+-- Excluded are places that are full, and companions at their limit at a place.
+(
+    SELECT 'ingest' AS kind, relationship_id FROM curation_steps
+    WHERE $3 AND lane = 'ingest' AND due_at <= $2 ORDER BY due_at LIMIT $10
+)
+UNION ALL
+(SELECT 'activity', id FROM relationships WHERE due_at <= $2 ORDER BY due_at LIMIT $4)
+UNION ALL
+(
+    SELECT 'steps', step.relationship_id
+    FROM curation_steps AS step
+    LEFT JOIN curation_claims AS claim ON claim.relationship_id = step.relationship_id
+        AND claim.lane = step.lane AND claim.until > $1
+    WHERE step.due_at <= $2 AND step.lane <> 'ingest' AND step.step = ANY ($9::text[])
+        AND step.place <> ALL ($5::text[])
+        AND NOT ($6 AND step.place <> '')
+        AND NOT EXISTS (
+            SELECT FROM unnest($7::text[], $8::bigint[]) AS full_of (place, companion_id)
+            WHERE full_of.place = step.place AND full_of.companion_id = step.companion_id
+        )
+        AND claim.relationship_id IS NULL
+    ORDER BY step.due_at LIMIT $10
+);
 
--- name: pending_relationship
--- Reads the settings of a relationship, if there is activity not scheduled yet.
-SELECT relationship.id, relationship.due_at, relationship.settings, relationship.operator_settings,
-    companion.settings AS companion_settings
-FROM relationships AS relationship
-JOIN companions AS companion ON companion.id = relationship.companion_id
-WHERE relationship.id = $1 AND relationship.due_at <= $2;
+-- name: claim_turns
+-- Takes turns of a relationship that are to be ingested, those of an exchange that has just ended too.
+-- They are due again at a later time, unless they are ingested by then.
+UPDATE curation_steps SET due_at = $3
+WHERE relationship_id = $1 AND step = 'ingest' AND (relationship_id, step, turn_id) IN (
+    SELECT relationship_id, step, turn_id FROM curation_steps
+    WHERE relationship_id = $1 AND step = 'ingest' AND (due_at <= $2 OR turn_id = ANY ($4::bigint[]))
+    ORDER BY turn_id LIMIT $5
+)
+RETURNING step, turn_id, lane, place, due_at, since, marks, attempts, code, held_at;
 
--- name: claim_pending_relationship
--- Marks such a relationship as scheduled, unless another worker did or there was new activity.
-UPDATE relationships SET due_at = NULL WHERE id = $1 AND due_at = $2 RETURNING id;
-
--- name: schedule_steps
--- Schedules steps of a relationship, unless they are due sooner or backing off after a failure.
-INSERT INTO curation_steps AS known
-    (relationship_id, step, lane, place, companion_id, due_at, since)
-SELECT relationship.id, made.step, made.lane, made.place, relationship.companion_id, $2, $2
-FROM relationships AS relationship,
-    unnest($3::text[], $4::text[], $5::text[]) AS made (step, lane, place)
-WHERE relationship.id = $1
-ON CONFLICT (relationship_id, step, turn_id) DO UPDATE
-SET marks = known.marks + 1, place = excluded.place, held_at = NULL,
-    since = CASE
-        WHEN known.attempts = 0 AND (known.due_at IS NULL OR known.due_at > $2)
-        THEN $2 ELSE known.since END,
-    due_at = CASE
-        WHEN known.held_at IS NOT NULL
-        -- In UTC, as in a sharded database an update may not depend on the session's time zone.
-        THEN greatest($2, (known.held_at AT TIME ZONE 'UTC' + $6::interval) AT TIME ZONE 'UTC')
-        WHEN known.attempts > 0 THEN known.due_at
-        ELSE least(known.due_at, $2) END;
+-- name: claim_steps
+-- Schedules steps, claims lanes of a relationship, and returns the steps that are due in them.
+-- Those that activity calls for are scheduled unless another worker did that, or there was more
+-- activity meanwhile. A step that is due sooner stays so, and one that failed backs off. A lane is not
+-- claimed if another worker holds it, or the relationship is being deleted.
+WITH permitted AS MATERIALIZED (
+    SELECT id, companion_id FROM relationships WHERE id = $1 FOR KEY SHARE SKIP LOCKED
+), activity AS (
+    UPDATE relationships SET due_at = NULL, gathered = 0, gathered_since = NULL
+    FROM permitted WHERE relationships.id = $1 AND relationships.due_at = $3::timestamptz
+    RETURNING relationships.id
+), scheduled AS (
+    INSERT INTO curation_steps AS known
+        (relationship_id, step, lane, place, companion_id, due_at, since)
+    SELECT permitted.id, made.step, made.lane, made.place, permitted.companion_id, $2, $2
+    FROM permitted, unnest($4::text[], $5::text[], $6::text[], $7::boolean[])
+        AS made (step, lane, place, after_activity)
+    WHERE NOT made.after_activity OR EXISTS (SELECT FROM activity)
+    ON CONFLICT (relationship_id, step, turn_id) DO UPDATE
+    SET marks = known.marks + 1, lane = excluded.lane, place = excluded.place, held_at = NULL,
+        since = CASE
+            WHEN known.attempts = 0 AND (known.due_at IS NULL OR known.due_at > $2)
+            THEN $2 ELSE known.since END,
+        due_at = CASE
+            WHEN known.held_at IS NOT NULL
+            -- In UTC, as in a sharded database an update may not depend on the session's time zone.
+            THEN greatest($2, (known.held_at AT TIME ZONE 'UTC' + $8::interval) AT TIME ZONE 'UTC')
+            WHEN known.attempts > 0 THEN known.due_at
+            ELSE least(known.due_at, $2) END
+    RETURNING step, turn_id, lane, place, due_at, since, marks, attempts, code, held_at
+), due AS (
+    SELECT * FROM scheduled WHERE due_at <= $2
+    UNION ALL
+    SELECT step, turn_id, lane, place, due_at, since, marks, attempts, code, held_at
+    FROM curation_steps AS known
+    WHERE relationship_id = $1 AND due_at <= $2 AND lane <> 'ingest' AND step = ANY ($9::text[])
+        AND NOT EXISTS (
+            SELECT FROM scheduled
+            WHERE scheduled.step = known.step AND scheduled.turn_id = known.turn_id
+        )
+), claimed AS (
+    INSERT INTO curation_claims AS held (relationship_id, lane, place, holder, until)
+    SELECT DISTINCT permitted.id, allowed.lane, allowed.place, $12::uuid, $13::timestamptz
+    FROM permitted, due JOIN unnest($10::text[], $11::text[]) AS allowed (lane, place) USING (lane)
+    ON CONFLICT (relationship_id, lane) DO UPDATE
+    SET place = excluded.place, holder = excluded.holder, until = excluded.until
+    WHERE held.until <= $2 OR held.holder = excluded.holder
+    RETURNING lane
+)
+SELECT due.* FROM due JOIN claimed USING (lane) ORDER BY due.turn_id LIMIT $14;
 
 -- name: retry_failed_steps
 -- Makes failed and held steps of a relationship due now, with their attempts reset.
@@ -49,60 +101,9 @@ ORDER BY held_at LIMIT $2;
 UPDATE curation_steps SET due_at = $4, held_at = NULL, marks = marks + 1
 WHERE relationship_id = $1 AND step = $2 AND turn_id = $3 AND held_at <= $5;
 
--- name: set_step_place
--- Sets the model server that the steps of a lane use, after settings changed.
-UPDATE curation_steps SET place = $3 WHERE relationship_id = $1 AND lane = $2;
-
--- name: claimable_lanes
--- Lists the relationships of steps that have been due the longest, among those that may start.
--- Excluded are places that are full, and companions at their limit at a place.
-SELECT step.relationship_id
-FROM curation_steps AS step
-LEFT JOIN curation_claims AS claim
-    ON claim.relationship_id = step.relationship_id AND claim.lane = step.lane AND claim.until > $1
-WHERE step.due_at <= $7 AND step.lane <> 'ingest' AND step.step = ANY ($8::text[])
-    AND step.place <> ALL ($2::text[])
-    AND NOT ($3 AND step.place <> '')
-    AND NOT EXISTS (
-        SELECT FROM unnest($4::text[], $5::bigint[]) AS full_of (place, companion_id)
-        WHERE full_of.place = step.place AND full_of.companion_id = step.companion_id
-    )
-    AND claim.relationship_id IS NULL
-ORDER BY step.due_at LIMIT $6;
-
--- name: claimable_ingest
--- Lists the relationships of turns that have waited the longest to be ingested.
-SELECT step.relationship_id
-FROM curation_steps AS step
-LEFT JOIN curation_claims AS claim
-    ON claim.relationship_id = step.relationship_id AND claim.lane = 'ingest' AND claim.until > $1
-WHERE step.lane = 'ingest' AND step.due_at <= $2 AND claim.relationship_id IS NULL
-ORDER BY step.due_at LIMIT $3;
-
--- name: claimable_lanes_of
--- Lists the lanes of a relationship with steps that are due, by place, unless one is claimed.
-SELECT DISTINCT ON (step.lane, step.place) step.relationship_id, step.lane, step.place, step.companion_id
-FROM curation_steps AS step
-LEFT JOIN curation_claims AS claim
-    ON claim.relationship_id = step.relationship_id AND claim.lane = step.lane AND claim.until > $2
-WHERE step.relationship_id = $1 AND step.due_at <= $2 AND step.step = ANY ($3::text[])
-    AND claim.relationship_id IS NULL
-ORDER BY step.lane, step.place;
-
--- name: claim_lane
--- Claims a lane of one relationship, unless another worker holds it or it is being deleted.
-INSERT INTO curation_claims AS held (relationship_id, lane, place, holder, until)
-SELECT id, $2, $3, $4, $5 FROM relationships WHERE id = $1
-FOR KEY SHARE SKIP LOCKED
-ON CONFLICT (relationship_id, lane) DO UPDATE
-SET place = excluded.place, holder = excluded.holder, until = excluded.until
-WHERE held.until <= $6
-RETURNING relationship_id;
-
 -- name: renew_claims
 -- Extends the claims of a worker, and lists those that it still holds.
-UPDATE curation_claims
-SET until = CASE WHEN lane = 'ingest' THEN $3::timestamptz ELSE $2::timestamptz END
+UPDATE curation_claims SET until = $2
 WHERE holder = $1 RETURNING relationship_id, lane;
 
 -- name: renew_claim
@@ -125,18 +126,22 @@ SELECT step, min(lane) AS lane, min(place) AS place, min(due_at) AS due_at, min(
     count(*) FILTER (WHERE turn_id <> 0) AS turns
 FROM curation_steps WHERE relationship_id = $1 GROUP BY step;
 
--- name: due_steps_of_lane
--- Reads the due steps of a lane of a relationship, in the order of their turns.
-SELECT step, turn_id, lane, place, due_at, since, marks, attempts, code, held_at
-FROM curation_steps WHERE relationship_id = $1 AND lane = $2 AND due_at <= $3
-ORDER BY turn_id LIMIT $4;
-
--- name: finish_step
--- Records that a step succeeded and when it is due next, sooner if it was scheduled meanwhile.
-UPDATE curation_steps
-SET due_at = CASE WHEN marks = $3 THEN $4 ELSE least(due_at, $4) END, since = $5, attempts = 0,
-    code = NULL, held_at = NULL
-WHERE relationship_id = $1 AND step = $2 AND turn_id = 0;
+-- name: finish_steps
+-- Records what became of steps and when they are due next, and releases claims on their lanes.
+-- One that succeeded is due sooner if it was scheduled meanwhile.
+WITH released AS (
+    DELETE FROM curation_claims
+    WHERE relationship_id = $1 AND lane = ANY ($3::text[]) AND holder = $4::uuid
+)
+UPDATE curation_steps AS known
+SET due_at = CASE WHEN done.attempts > 0 OR known.marks = done.marks THEN done.due_at
+        ELSE least(known.due_at, done.due_at) END,
+    since = CASE WHEN done.attempts > 0 THEN known.since ELSE $2 END,
+    attempts = done.attempts, code = done.code, held_at = done.held_at
+FROM unnest(
+    $5::text[], $6::bigint[], $7::timestamptz[], $8::integer[], $9::text[], $10::timestamptz[]
+) AS done (step, marks, due_at, attempts, code, held_at)
+WHERE known.relationship_id = $1 AND known.step = done.step AND known.turn_id = 0;
 
 -- name: drop_turn
 -- Records that there is nothing for a step to do with a turn, unless it was requested meanwhile.
@@ -188,12 +193,9 @@ FROM (
     )
     UNION ALL
     (
-        SELECT step.step, step.since,
-            CASE WHEN claim.relationship_id IS NOT NULL THEN 'running' ELSE 'due' END
-        FROM curation_steps AS step
-        LEFT JOIN curation_claims AS claim ON claim.relationship_id = step.relationship_id
-            AND claim.lane = 'ingest' AND claim.until > $1
-        WHERE step.due_at <= $1 AND step.lane = 'ingest' ORDER BY step.due_at LIMIT $2
+        SELECT step, since, CASE WHEN due_at > $1 THEN 'running' ELSE 'due' END
+        FROM curation_steps
+        WHERE attempts = 0 AND lane = 'ingest' ORDER BY due_at LIMIT $2
     )
     UNION ALL
     (
@@ -205,23 +207,32 @@ FROM (
 GROUP BY step, reason;
 
 -- name: schedule_relationship
--- Makes a relationship due for background work.
+-- Makes a relationship due for background work, whatever is being gathered.
 UPDATE relationships SET due_at = $2 WHERE id = $1;
 
 -- name: relationship_state
--- Reads the participants, settings and cursors of a relationship.
-SELECT relationship.id, account.name AS user_name, account.time_zone, account.language,
+-- Reads the participants, settings and cursors of a relationship, and what is due there.
+SELECT relationship.id, relationship.companion_id, account.name AS user_name, account.time_zone, account.language,
     companion.name AS companion_name,
     companion.settings AS companion_settings, relationship.settings, relationship.operator_settings,
     relationship.stated_turn_id, relationship.profiled_turn_id, relationship.noted_turn_id,
     relationship.summarised_turn_id,
     relationship.narrated_turn_id, relationship.habits_at, relationship.dismissed, relationship.salt,
     relationship.erasures,
-    relationship.remade::text AS remade,
-    (
-        SELECT count(*) FROM turns
-        WHERE relationship_id = $1 AND removed_at IS NULL AND event_id IS NULL
-    ) AS messages
+    relationship.remade::text AS remade, relationship.due_at,
+    array(
+        SELECT step.step FROM curation_steps AS step
+        WHERE step.relationship_id = $1 AND step.due_at <= $2 AND step.lane <> 'ingest'
+        ORDER BY step.turn_id LIMIT $3
+    ) AS steps_due,
+    array(
+        SELECT session.id FROM sessions AS session
+        WHERE session.relationship_id = $1 AND session.closed_at IS NULL ORDER BY session.active_at
+    ) AS sessions_open,
+    array(
+        SELECT session.active_at FROM sessions AS session
+        WHERE session.relationship_id = $1 AND session.closed_at IS NULL ORDER BY session.active_at
+    ) AS sessions_active_at
 FROM relationships AS relationship
 JOIN companions AS companion ON companion.id = relationship.companion_id
 JOIN users AS account ON account.id = relationship.user_id
@@ -244,6 +255,13 @@ LEFT JOIN memories AS memory
 WHERE turn.relationship_id = $1 AND turn.id > $2 AND turn.removed_at IS NULL AND turn.kept
     AND turn.event_id IS NULL
 ORDER BY turn.id LIMIT $3;
+
+-- name: count_turns
+-- Counts what was said in a relationship, up to a limit.
+SELECT count(*) FROM (
+    SELECT FROM turns
+    WHERE relationship_id = $1 AND removed_at IS NULL AND event_id IS NULL LIMIT $2
+) AS counted;
 
 -- name: unkept_turns
 -- Lists the turns in closed sessions of a relationship that are not to be kept.
@@ -269,11 +287,6 @@ WHERE relationship.woken_at <= $1 ORDER BY relationship.woken_at LIMIT $3;
 UPDATE relationships
 SET woken_at = $2, due_at = CASE WHEN $3 THEN least(due_at, $2) ELSE due_at END
 WHERE id = $1 AND woken_at < $2;
-
--- name: open_sessions
--- Lists the sessions of a relationship that are not closed, the longest idle first.
-SELECT id, active_at FROM sessions WHERE relationship_id = $1 AND closed_at IS NULL
-ORDER BY active_at;
 
 -- name: close_session
 -- Closes a session, unless it was active meanwhile; deletes its state, and replies that do not stand.
@@ -301,30 +314,21 @@ GROUP BY session.relationship_id, session.id
 ORDER BY min(turn.created_at) DESC
 LIMIT 60;
 
--- name: advance_stated
--- Advances the cursor of stated facts, if it was where the work began.
-UPDATE relationships SET stated_turn_id = greatest(stated_turn_id, $2)
-WHERE id = $1 AND stated_turn_id = coalesce($3, stated_turn_id) RETURNING id;
-
--- name: advance_profiled
--- Advances the cursor of profile extraction, if it was where the work began.
-UPDATE relationships SET profiled_turn_id = greatest(profiled_turn_id, $2)
-WHERE id = $1 AND profiled_turn_id = coalesce($3, profiled_turn_id) RETURNING id;
-
--- name: advance_noted
--- Advances the cursor of notes, if it was where the work began.
-UPDATE relationships SET noted_turn_id = greatest(noted_turn_id, $2)
-WHERE id = $1 AND noted_turn_id = coalesce($3, noted_turn_id) RETURNING id;
-
--- name: advance_summarised
--- Advances the cursor of the summary, if it was where the work began.
-UPDATE relationships SET summarised_turn_id = greatest(summarised_turn_id, $2)
-WHERE id = $1 AND summarised_turn_id = coalesce($3, summarised_turn_id) RETURNING id;
-
--- name: advance_narrated
--- Advances the cursor of episodes, if it was where the work began.
-UPDATE relationships SET narrated_turn_id = greatest(narrated_turn_id, $2)
-WHERE id = $1 AND narrated_turn_id = coalesce($3, narrated_turn_id) RETURNING id;
+-- name: advance_cursors
+-- Advances cursors, if they were where the work began, and raises the version of the records.
+-- A cursor that is not given stays, and one whose beginning is not given may have been anywhere.
+UPDATE relationships
+SET stated_turn_id = greatest(stated_turn_id, $2), profiled_turn_id = greatest(profiled_turn_id, $3),
+    noted_turn_id = greatest(noted_turn_id, $4),
+    summarised_turn_id = greatest(summarised_turn_id, $5),
+    narrated_turn_id = greatest(narrated_turn_id, $6),
+    layers_version = layers_version + $12::integer
+WHERE id = $1 AND stated_turn_id = coalesce($7, stated_turn_id)
+    AND profiled_turn_id = coalesce($8, profiled_turn_id)
+    AND noted_turn_id = coalesce($9, noted_turn_id)
+    AND summarised_turn_id = coalesce($10, summarised_turn_id)
+    AND narrated_turn_id = coalesce($11, narrated_turn_id)
+RETURNING layers_version AS version;
 
 -- name: record_usage_patterns_at
 -- Records when a relationship's usage patterns were updated.

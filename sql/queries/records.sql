@@ -19,15 +19,39 @@ SELECT bond.layers_version, bond.summarised_turn_id, bond.erasures, users.name A
 FROM relationships AS bond JOIN users ON users.id = bond.user_id WHERE bond.id = $1;
 
 -- name: insert_record
--- Stores a record; a vector must be of the store's model.
-INSERT INTO records (
-    relationship_id, layer, kind, title, content, refs, details, embedding, made_by, session_id,
-    created_at, updated_at
+-- Stores a record with what it is derived from, unless a turn of that was erased (see missing_turns).
+-- It is dated by the newest of these turns, failing that of these records. A vector must be of the
+-- store's model.
+WITH gone AS MATERIALIZED (
+    SELECT count(*) AS turns FROM turns AS turn
+    WHERE turn.relationship_id = $1 AND turn.id = ANY ($13::bigint[]) AND turn.removed_at IS NOT NULL
+        AND NOT EXISTS (SELECT FROM memories
+                        WHERE relationship_id = $1 AND source_turn_id = turn.id)
+        AND NOT EXISTS (SELECT FROM memory_sources
+                        WHERE relationship_id = $1 AND turn_id = turn.id)
+), record AS (
+    INSERT INTO records (
+        relationship_id, layer, kind, title, content, refs, details, embedding, made_by, session_id,
+        created_at, updated_at, last_source_at
+    )
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, coalesce((
+        SELECT max(created_at) FROM turns
+        WHERE relationship_id = $1 AND id = ANY ($13::bigint[])
+    ), (
+        SELECT max(coalesce(last_source_at, updated_at)) FROM records
+        WHERE relationship_id = $1 AND id = ANY ($14::bigint[])
+    ))
+    FROM embedding_model, gone
+    WHERE gone.turns = 0
+        AND ($8::halfvec IS NULL OR (fingerprint = $12 AND dimension = vector_dims($8::halfvec)))
+    RETURNING id
+), sources AS (
+    INSERT INTO record_sources (relationship_id, record_id, turn_id, source_id)
+    SELECT $1, record.id, source.turn_id, source.record_id
+    FROM record, unnest($13::bigint[], $14::bigint[]) AS source (turn_id, record_id)
+    ON CONFLICT DO NOTHING
 )
-SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11
-FROM embedding_model JOIN relationships AS relationship ON relationship.id = $1
-WHERE $8::halfvec IS NULL OR (fingerprint = $12 AND dimension = vector_dims($8::halfvec))
-RETURNING id;
+SELECT (SELECT id FROM record) AS id, turns AS gone FROM gone;
 
 -- name: records_size
 -- Sums the size of a relationship's records and their revisions in bytes.
@@ -80,27 +104,26 @@ FROM unnest($2::bigint[], $3::integer[], $4::timestamptz[]) AS given (id, times,
 WHERE record.relationship_id = $1 AND record.id = given.id;
 
 -- name: add_sources
--- Adds turns and records that a record is derived from, without duplicates.
--- Each source is a turn or a record; the other is NULL.
-INSERT INTO record_sources (relationship_id, record_id, turn_id, source_id)
-SELECT relationship.id, $2, source.turn_id, source.record_id
-FROM relationships AS relationship,
-    unnest($3::bigint[], $4::bigint[]) AS source (turn_id, record_id)
-WHERE relationship.id = $1
-ON CONFLICT DO NOTHING;
-
--- name: date_record
--- Dates a record by the newest turn that it is derived from, failing that by the newest record.
+-- Adds turns and records that a record is derived from, without duplicates, and dates it again.
+-- Each source is a turn or a record; the other is NULL. The newest turn counts, failing that the
+-- newest record.
+WITH known AS MATERIALIZED (
+    SELECT turn_id, source_id FROM record_sources WHERE relationship_id = $1 AND record_id = $2
+    UNION
+    SELECT source.turn_id, source.record_id
+    FROM unnest($3::bigint[], $4::bigint[]) AS source (turn_id, record_id)
+), added AS (
+    INSERT INTO record_sources (relationship_id, record_id, turn_id, source_id)
+    SELECT $1, $2, turn_id, source_id FROM known
+    ON CONFLICT DO NOTHING
+)
 UPDATE records SET last_source_at = coalesce((
-    SELECT max(turn.created_at)
-    FROM record_sources AS source JOIN turns AS turn
-        ON turn.relationship_id = source.relationship_id AND turn.id = source.turn_id
-    WHERE source.relationship_id = $1 AND source.record_id = $2
+    SELECT max(turn.created_at) FROM known JOIN turns AS turn
+        ON turn.relationship_id = $1 AND turn.id = known.turn_id
 ), (
     SELECT max(coalesce(made_of.last_source_at, made_of.updated_at))
-    FROM record_sources AS source JOIN records AS made_of
-        ON made_of.relationship_id = source.relationship_id AND made_of.id = source.source_id
-    WHERE source.relationship_id = $1 AND source.record_id = $2
+    FROM known JOIN records AS made_of
+        ON made_of.relationship_id = $1 AND made_of.id = known.source_id
 ))
 WHERE relationship_id = $1 AND id = $2;
 

@@ -36,7 +36,7 @@ WITH within AS MATERIALIZED (
 ), waiting AS (
     INSERT INTO curation_steps
         (relationship_id, step, turn_id, lane, place, companion_id, due_at, since)
-    SELECT $1, 'ingest', turn.id, 'ingest', '', companion_id, $6, $6
+    SELECT $1, 'ingest', turn.id, 'ingest', '', companion_id, $14, $6
     FROM turn, permitted WHERE kept
 )
 SELECT turn.id, permitted.*,
@@ -91,7 +91,7 @@ RETURNING id;
 -- Has a new turn wait to be ingested.
 INSERT INTO curation_steps
     (relationship_id, step, turn_id, lane, place, companion_id, due_at, since)
-VALUES ($1, 'ingest', $2, 'ingest', '', $3, $4, $4);
+VALUES ($1, 'ingest', $2, 'ingest', '', $3, $5, $4);
 
 -- name: insert_event
 -- Stores what happened, which belongs to no session, unless the event's id is stored.
@@ -164,8 +164,18 @@ SELECT pg_advisory_lock($1);
 -- name: insert_reply
 -- Stores what the player was shown of a reply, once per turn it answers; it may wait for ingest.
 -- Nothing is stored if something was erased since its prompt was built.
+-- Background work waits for a lull of the conversation, within bounds, unless it is urgent.
 WITH due AS (
-    UPDATE relationships SET due_at = $7 WHERE id = $1 AND erasures = coalesce($9, erasures)
+    UPDATE relationships
+    SET gathered = gathered + 1, gathered_since = coalesce(gathered_since, $7),
+        due_at = CASE
+            WHEN due_at <= $7 THEN due_at
+            WHEN $11::boolean OR gathered + 1 >= $12::integer THEN $7
+            -- In UTC, as in a sharded database an update may not depend on the session's time zone.
+            ELSE least($13::timestamptz,
+                (coalesce(gathered_since, $7) AT TIME ZONE 'UTC' + $14::interval) AT TIME ZONE 'UTC')
+            END
+    WHERE id = $1 AND erasures = coalesce($9, erasures)
     RETURNING id, companion_id
 ), regenerated AS MATERIALIZED (
     SELECT coalesce(max(position) + 1, 0) AS position FROM alternative_replies

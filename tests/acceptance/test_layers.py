@@ -165,6 +165,7 @@ async def test_a_failed_summary_leaves_the_context_unchanged(start: StartServer)
         for item in _ITEMS:
             await client.send(f"I promise to bring {item}")
             await client.expect_all("response.done", "memory.stored")
+        await w.clock.advance(1)
         await eventually(lambda: len(w.model.script.background_requests) > 1)  # type: ignore[union-attr]
         w.relationship = FIRST_RELATIONSHIP
         assert (await w.context("And now?"))["layers"]["working"]["turns"] == 2 * len(_ITEMS)

@@ -82,7 +82,7 @@ class Ana:
         turns = await memories.turns(self.relationship, [turn_id])
         relationship = (
             await services.after_reply.background_worker._curation_store.relationship_state(
-                self.relationship
+                self.relationship, self.server.app.core.runtime.clock.now()
             )
         )
         assert turns is not None and relationship is not None

@@ -73,14 +73,18 @@ class World:
         async with asyncio.timeout(PATIENCE):
             while True:
                 now = self.clock.now()
-                due = await pool.fetchval(
-                    "SELECT (SELECT count(*) FROM relationships WHERE due_at <= $1) + "
-                    "(SELECT count(*) FROM curation_steps WHERE due_at <= $1) + "
-                    "(SELECT count(*) FROM curation_claims)",
-                    now + timedelta(minutes=16),
+                # What is gathered, ingested or backing off is due later.
+                due_at = await pool.fetchval(
+                    "SELECT least((SELECT min(due_at) FROM relationships), "
+                    "(SELECT min(CASE WHEN lane = 'ingest' AND attempts = 0 THEN $1 "
+                    "ELSE due_at END) FROM curation_steps), "
+                    "(SELECT min($1::timestamptz) FROM curation_claims))",
+                    now,
                 )
-                if not due:
+                if due_at is None or due_at > now + timedelta(minutes=16):
                     break
+                if due_at > now:
+                    await self.clock.leap((due_at - now).total_seconds())
                 await self.clock.advance(0.5)
                 await asyncio.sleep(0.02)
         await all_announcements_handled(self.server)

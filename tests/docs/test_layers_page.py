@@ -3,7 +3,7 @@
 import re
 from typing import get_args
 
-from foremind.background.step_definitions import MODEL_LANES, STEPS
+from foremind.background.step_definitions import STEPS
 from foremind.domain.companion import PROFILE_SLOTS
 from foremind.domain.session_state import FlagName
 from foremind.domain.settings.setting_definitions import LAYERS
@@ -37,7 +37,7 @@ def test_the_documented_steps_match_the_code() -> None:
     """Including whether they may call a model, and the steps that follow each."""
     step_rows = rows("| step | asks a model | does | followed by |")
     asks_model = {name.strip("`"): asks != "never" for name, asks, _, _ in step_rows}
-    assert asks_model == {step.name: step.lane in MODEL_LANES for step in STEPS}
+    assert asks_model == {step.name: step.lane in ("model", "rating") for step in STEPS}
     followed = {name.strip("`"): tuple(names(then)) for name, _, _, then in step_rows}
     assert followed == {step.name: (*step.then, *step.later) for step in STEPS}
 

@@ -33,6 +33,7 @@ LOOPS = {
     "curation",
     "database-probe",
     "record-uses",
+    "spent-tokens",
     "user-erasures",
 }
 DATABASE_LOOPS = {"notifications", "presence", "curation"}

@@ -55,7 +55,7 @@ class Bench:
         )
 
     async def say(self, session: OpenedSession, *texts: str) -> None:
-        """Store messages with replies."""
+        """Store messages with replies, after which nothing more is waited for."""
         for text in texts:
             self._said += 1
             now = self.clock.now()
@@ -63,8 +63,9 @@ class Bench:
                 session, f"m{self._said}", text, now
             )
             await self.built.stores.turns.commit_reply(
-                session, stored.id, "completed", "I see.", now
+                session, stored.id, "completed", "I see.", now, urgent=True
             )
+            self.worker.ingest_soon(session.relationship_id, [stored.id])
             self.worker.wake(session.relationship_id)
 
     async def records(self, session: OpenedSession, layer: str) -> list[Record]:
@@ -91,6 +92,7 @@ class Bench:
             waiting = await owner_of(self.built).fetchval(
                 "SELECT (SELECT count(*) FROM relationships WHERE due_at <= $1) + "
                 "(SELECT count(*) FROM curation_steps WHERE due_at <= $1) + "
+                "(SELECT count(*) FROM curation_steps WHERE lane = 'ingest' AND attempts = 0) + "
                 "(SELECT count(*) FROM curation_claims) + "
                 "(SELECT count(*) FROM relationships WHERE woken_at <= $2) + "
                 "(SELECT count(*) FROM curation_steps WHERE held_at <= $2)",

@@ -173,6 +173,7 @@ async def _rests(url: str) -> bool:
         return not await raw.fetchval(
             "SELECT (SELECT count(*) FROM relationships WHERE due_at <= now()) + "
             "(SELECT count(*) FROM curation_steps WHERE due_at <= now()) + "
+            "(SELECT count(*) FROM curation_steps WHERE lane = 'ingest' AND attempts = 0) + "
             "(SELECT count(*) FROM curation_claims)"
         )
     finally:

@@ -137,8 +137,9 @@ async def test_a_text_that_is_not_the_stored_one_is_read_again(built: Core) -> N
 
 
 @contextmanager
-def sent_statements(built: Core) -> Iterator[list[list[str]]]:
-    """The statements that each connection sends to the database meanwhile."""
+def ingest_transactions(built: Core) -> Iterator[list[list[str]]]:
+    """The statements of the transactions that read turns to ingest meanwhile."""
+    found: list[list[str]] = []
     connections = [holder._con for holder in built.database.pool._holders if holder._con]
     sent: list[list[str]] = [[] for _ in connections]
     loggers = [
@@ -146,17 +147,9 @@ def sent_statements(built: Core) -> Iterator[list[list[str]]]:
     ]
     for raw, logger in zip(connections, loggers, strict=True):
         raw.add_query_logger(logger)
-    yield sent
+    yield found
     for raw, logger in zip(connections, loggers, strict=True):
         raw.remove_query_logger(logger)
-
-
-@contextmanager
-def ingest_transactions(built: Core) -> Iterator[list[list[str]]]:
-    """The statements of the transactions that read turns to ingest meanwhile."""
-    found: list[list[str]] = []
-    with sent_statements(built) as sent:
-        yield found
     for statements in sent:  # others, like that of how much a user has stored, may be among them
         begins = [number for number, text in enumerate(statements) if text.startswith("BEGIN")]
         for begin, end in pairwise([*begins, len(statements)]):

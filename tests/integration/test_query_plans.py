@@ -33,10 +33,8 @@ _ABOUT_ALL = {
 }
 #: Queries that are not about one relationship, and ask every node of a sharded database.
 ABOUT_SEVERAL = {
-    "pending_relationships": "a poll",
+    "relationships_due": "a poll",
     "held_steps": "a poll",
-    "claimable_lanes": "a poll",
-    "claimable_ingest": "a poll",
     "full_places": "a poll",
     "curation_waiting": "a poll",
     "relationships_to_check": "a poll",

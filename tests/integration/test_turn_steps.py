@@ -12,6 +12,7 @@ import pytest
 from foremind.background.worker import BackgroundWorker
 from foremind.domain.companion import SignificanceRules
 from foremind.domain.settings.settings import Settings
+from foremind.domain.step import WITH_REPLY
 from foremind.domain.turn import OpenedSession
 from foremind.memory.ingest import MAX_TURNS
 from foremind_eval.doubles.background_answers import background_answer
@@ -42,9 +43,10 @@ async def bench(settings: Settings) -> AsyncIterator[Bench]:
 
 
 async def store(bench: Bench, session: OpenedSession, *texts: str) -> None:
-    """Store messages without replies; no worker is told."""
+    """Store messages that have waited for a reply long enough; no worker is told."""
     for text in texts:
-        await bench.built.stores.turns.commit_message(session, text, text, bench.clock.now())
+        stored_at = bench.clock.now() - WITH_REPLY
+        await bench.built.stores.turns.commit_message(session, text, text, stored_at)
 
 
 async def remembered(bench: Bench, session: OpenedSession) -> list[str]:
@@ -195,8 +197,8 @@ async def test_what_another_gateway_stored_is_left_to_it_for_two_seconds(bench: 
     async with worker:
         await bench.wait_until_idle()
         session = await bench.open_session(**NO_MODEL)
-        await store(bench, session, "I promise to be early")
         stored_at = bench.clock.now()
+        await store(bench, session, "I promise to be early")
         for _ in range(15):
             await bench.clock.advance(0.1)
             await owner_of(bench.built).fetchval("SELECT 1")

@@ -164,7 +164,10 @@ class _RecordEndpoints:
     async def remove(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
         receipt = await self._services.editing.remover.remove(
-            resolved.relationship.id, resolved.principal.user_id, _record_id(request)
+            resolved.relationship.id,
+            resolved.principal.user_id,
+            _record_id(request),
+            self._services.runtime.clock.now(),
         )
         return await self._respond_changed(resolved, receipt)
 

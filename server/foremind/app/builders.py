@@ -6,7 +6,6 @@ from foremind.app.core import Core
 from foremind.background.retry_policy import HELD_FOR
 from foremind.background.step_definitions import STEPS_BY_NAME
 from foremind.background.step_runner import StepRunner
-from foremind.background.turn_steps import TurnSteps
 from foremind.background.worker import BackgroundWorker
 from foremind.llm.model_selection import ChatModels
 from foremind.memory.correct import Corrector
@@ -79,7 +78,8 @@ def build_background_worker(
         curation_store,
         StepStore(components.database, HELD_FOR, STEPS_BY_NAME),
         runner,
-        TurnSteps(components.ingester, rater),
+        components.ingester,
+        rater,
         components.runtime,
         has_peers,
     )

@@ -9,6 +9,7 @@ from foremind.background.prompts import CoreMemoryAnswer, core_memory_prompt
 from foremind.domain.errors import Conflict, UnusableAnswer
 from foremind.domain.record import NewRecord, Record, is_manual, of_layer
 from foremind.llm.prompt.sections import note_order, profile_order
+from foremind.storage.record_changes import RecordChanges
 from foremind.text.languages.language_files import LANGUAGES
 from foremind.text.languages.prompt_words import day_in, heading_in, label_in
 from foremind.text.tokenization import terms_of
@@ -45,18 +46,21 @@ async def update_core_memory(context: CurationContext) -> None:
         # No sources are noted: it depends on everything, and every erasure has it rewritten.
         record = NewRecord(layer="hot", content=_truncate(text), made_by=context.made_by)
         try:
-            async with context.changing() as changes:
-                if present:
-                    await changes.change(present[0].id, record, present[0].revision)
-                else:
-                    await changes.add(record)
+            context.plan(partial(_write, present=present, record=record))
+            await context.write_now()
         except Conflict as error:
             if error.param is None or attempt + 1 == _ATTEMPTS:
                 raise
             await context.reload()  # the next attempt sees both versions
         else:
             break
-    await context.reload()
+
+
+async def _write(changes: RecordChanges, present: Sequence[Record], record: NewRecord) -> None:
+    if present:
+        await changes.change(present[0].id, record, present[0].revision)
+    else:
+        await changes.add(record)
 
 
 async def _write_text(context: CurationContext, manual_text: str, sources: Sequence[str]) -> str:

@@ -1,9 +1,8 @@
 """What every background step works with: a relationship, its settings, records and model."""
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypeVar
 
 import msgspec
@@ -22,13 +21,17 @@ from foremind.llm.prompt.layout import Message
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.retrieval.prompt_language import prompt_language
 from foremind.runtime.metrics import Metrics
+from foremind.storage.curation_store import MAX_TURNS, CurationStore
+from foremind.storage.database import DatabaseConnection
 from foremind.storage.record_changes import RecordChanges, digest_of
 from foremind.storage.record_store import RecordStore
 from foremind.storage.turn_store import TurnStore
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
-_REUSE_WINDOW = timedelta(seconds=1)  # records loaded this recently serve the next step as well
+#: Writes something that a step has decided, within a transaction.
+Write = Callable[[RecordChanges], Awaitable[None]]
+T = TypeVar("T")
 
 _log = structlog.get_logger("foremind.background")
 
@@ -37,51 +40,102 @@ _log = structlog.get_logger("foremind.background")
 class CurationContext:
     """One relationship as it was when the work began.
 
-    `records` are available after `load`; `reload` updates them after a step changed them. `now` is
-    when the current step began, `attempts` how often it failed before; `fell_back` says that rules
-    replaced the model in it.
+    `records` are available after `load`. Steps decide by them, and plan what is to be written; what
+    several of them have planned is written in one transaction. `now` is when the current step
+    began, `attempts` how often it failed before; `fell_back` says that rules replaced the model.
     """
 
     relationship: RelationshipState
     policy: LayerPolicy
     model: BackgroundModel
     store: RecordStore
+    curation: CurationStore
     turns: TurnStore
     embedder: EmbeddingService
     metrics: Metrics
     now: datetime
     records: list[Record] = field(default_factory=list, init=False)
-    loaded_at: datetime | None = field(default=None, init=False)
+    planned: list[Write] = field(default_factory=list, init=False)
+    #: The last turn in the summary, as it is once what was planned is written.
+    summarised_turn_id: int = field(init=False)
+    _loaded: bool = field(default=False, init=False)
+    _said: tuple[int, list[TranscriptTurn]] | None = field(default=None, init=False)
     attempts: int = field(default=0, init=False)
     fell_back: bool = field(default=False, init=False)
     _language: str | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.summarised_turn_id = self.relationship.summarised_turn_id
 
     @property
     def made_by(self) -> MadeBy:
         """Whether rules or the model do the work."""
         return "rules" if self.model.server is None or self.fell_back else "model"
 
-    def changing(self) -> AbstractAsyncContextManager[RecordChanges]:
-        """Change records in one transaction.
+    def plan(self, write: Write) -> None:
+        """Plan to write something: it is called within the transaction of the next `commit`."""
+        self.planned.append(write)
+
+    async def commit(self, last: Callable[[DatabaseConnection | None], Awaitable[T]]) -> T:
+        """Write what was planned and, last, something else, in one transaction if there is both.
 
         Raises:
-            Conflict: something was erased or corrected since this work began.
+            Conflict: something was erased, corrected or advanced since this work began.
+            StorageUnavailable: nothing was written.
         """
-        return self.store.begin_changes(self.relationship.id, self.now, self.relationship.erasures)
+        planned, self.planned = self.planned, []
+        if not planned:
+            return await last(None)
+        self._loaded = False
+        relationship = self.relationship
+        async with self.store.begin_changes(
+            relationship.id, self.now, relationship.erasures
+        ) as changes:
+            for write in planned:
+                await write(changes)
+            return await last(changes.connection)
+
+    async def write_now(self) -> None:
+        """Write what was planned, for a step that builds on it, and load the records again."""
+
+        async def nothing_else(_: DatabaseConnection | None) -> None:
+            pass
+
+        await self.commit(nothing_else)
+        await self.load()
 
     def dismissed(self, layer: RecordLayer, key: str) -> bool:
         """Return whether the user had a record of this layer and key removed."""
         return digest_of(self.relationship.salt, layer, key) in self.relationship.dismissed
 
     async def load(self) -> None:
-        """Load the records, unless they were loaded a moment ago."""
-        if self.loaded_at is None or self.now - self.loaded_at > _REUSE_WINDOW:
+        """Load the records, unless nothing was written since they were."""
+        if not self._loaded:
             await self.reload()
 
     async def reload(self) -> None:
         """Load the records from the database."""
         self.records = await self.store.all(self.relationship.id)
-        self.loaded_at = self.now
+        self._loaded = True
+
+    async def said_after(self, turn_id: int, limit: int) -> list[TranscriptTurn]:
+        """Return turns after a cursor, oldest first, as they were when the work began.
+
+        They are read once for all steps, from the first of their cursors on, unless that is far.
+        """
+        if self._said is None:
+            relationship = self.relationship
+            first = min(
+                relationship.stated_turn_id,
+                relationship.noted_turn_id,
+                *([relationship.summarised_turn_id] if self.policy.on("summary") else []),
+            )
+            turns = await self.curation.turns_after(relationship.id, first, MAX_TURNS)
+            self._said = first, turns
+        first, turns = self._said
+        if turn_id == first or (turn_id > first and len(turns) < MAX_TURNS):
+            return [turn for turn in turns if turn.id > turn_id][:limit]
+        return await self.curation.turns_after(self.relationship.id, turn_id, limit)
 
     def records_of(self, layer: RecordLayer) -> list[Record]:
         """Return the records of a layer, oldest first."""

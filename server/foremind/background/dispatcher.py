@@ -2,55 +2,55 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from uuid import UUID
 
 import structlog
 
 from foremind.background.held_back import HeldBack
-from foremind.background.lane_runner import LaneRunner, scheduled_steps
+from foremind.background.lane_runner import LaneRunner
 from foremind.background.lanes import Limit, RunningLane, RunningLanes, limits_on
-from foremind.background.step_definitions import ACTIVITY_STEPS, LANES
+from foremind.background.step_definitions import LANES, steps_to_schedule
 from foremind.background.step_runner import StepRunner
 from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError
-from foremind.domain.step import ClaimableLane, Lane, place_of
+from foremind.domain.relationship import RelationshipState
+from foremind.domain.step import RULES_PLACE, Claim, ClaimLimits, Lane, place_of
 from foremind.runtime.supervision import TaskSet
-from foremind.storage.step_store import StepStore
+from foremind.storage.curation_store import CurationStore
+from foremind.storage.step_store import MAX_STATES, StepStore
 
 # A worker that does not renew its leases is presumed dead. What players say next needs to be
 # ingested sooner than work that a stall of some seconds should not repeat.
 LEASE = timedelta(seconds=30)
-INGEST_LEASE = timedelta(seconds=10)
+_INGEST_LEASE = timedelta(seconds=10)
 _POLL_INTERVAL_S = 1.0  # of all relationships; those that this process changes need none
 # Left to the gateway that serves a relationship, if there are others: two that try to schedule the
 # same steps wait for each other, and repeat work that one would do once for several messages.
 _OVERDUE = timedelta(seconds=2)
 _MAX_TO_VISIT = 1000  # relationships waiting for a visit; a poll finds others, a few at a time
 _MAX_VISITS = 8  # at once; milliseconds each
-_MAX_PENDING, _MAX_DUE = 8, 8  # relationships found by one poll
+_MAX_DUE = 8  # relationships of a kind found by one poll
+_MAX_INGESTING = 8  # relationships at once; each uses the database, or the embedding thread
 _RETRY_DELAY_S = 5.0  # after a lane failed outside its steps
 
 _log = structlog.get_logger("foremind.background")
 
 
-def lease_of(lane: Lane) -> timedelta:
-    """Return for how long a lane is claimed at a time. Pure."""
-    return INGEST_LEASE if lane == "ingest" else LEASE
-
-
 class Dispatcher:
-    """Visits relationships: starts lanes that are due, and schedules their steps after activity.
+    """Has turns ingested, and visits relationships: starts lanes that are due there.
 
     Relationships are visited when this process has changed them, and when a lane of theirs has
-    ended, though after those that were held back for it. A poll of all of them, once a second and
-    when a limit may have hidden some from the last one, finds what time has made due and what other
-    processes left. Visits wait for no poll: one fails while any node of a sharded database is away.
+    ended and left something, though after those that were held back for it. A poll of all of them,
+    once a second and when a limit may have hidden some from the last one, finds what time has made
+    due and what other processes left. Visits wait for no poll: one fails while any node of a
+    sharded database is away.
     """
 
     def __init__(
         self,
+        curation_store: CurationStore,
         step_store: StepStore,
         steps: StepRunner,
         runner: LaneRunner,
@@ -64,6 +64,7 @@ class Dispatcher:
             holder: in whose name lanes are claimed.
             has_peers: whether other processes serve relationships of the same database.
         """
+        self._curation_store = curation_store
         self._step_store = step_store
         self._steps = steps
         self._runner = runner
@@ -77,12 +78,16 @@ class Dispatcher:
         self._to_visit: dict[int, Limit | None] = {}
         self._to_visit_after_poll: dict[int, None] = {}
         self._held_back = HeldBack()
+        # The turns to ingest of each relationship that are not due yet, in the order of their turn.
+        self._to_ingest: dict[int, list[int]] = {}
+        self._ingesting: set[int] = set()
+        self._ingests = TaskSet()
         self._visiting: set[int] = set()
         self._visits = TaskSet()
         self._running = TaskSet()
         self._poll_at = 0.0  # monotonic
         self._poll_now = True
-        self._more_left = False  # by the last poll
+        self._more_left = self._more_to_ingest = False  # by the last poll
 
     def visit_soon(self, relationship_id: int) -> None:
         """Have a relationship visited: there may be something to do."""
@@ -92,9 +97,18 @@ class Dispatcher:
         else:
             self._ask_for_poll()
 
+    def ingest_soon(self, relationship_id: int, turn_ids: Sequence[int] = ()) -> None:
+        """Have turns ingested: those that are due, and others."""
+        if relationship_id in self._to_ingest or len(self._to_ingest) < _MAX_TO_VISIT:
+            self._to_ingest.setdefault(relationship_id, []).extend(turn_ids)
+            self._begin_ingests()
+        else:
+            self._ask_for_poll()
+
     def start(self) -> None:
         """Begin to visit, also what was asked for before."""
         self._started = True
+        self._begin_ingests()
         self._begin_visits()
 
     async def poll_if_due(self) -> None:
@@ -124,28 +138,26 @@ class Dispatcher:
         """Start nothing more, and cancel what runs; turns being ingested get some seconds."""
         self._started = False
         await self._visits.stop()
-        ingest = [lane.task for lane in self.lanes if lane.lane == "ingest" and lane.task]
-        if ingest:
-            await asyncio.wait(ingest, timeout=ingest_s)
+        await self._ingests.stop(ingest_s)
         await self._running.stop()
 
     async def _poll(self) -> None:
         """Have relationships visited that need it; those of others are left to them for a while."""
         now = self._clock.now()
         due_by = now - _OVERDUE if self._has_peers() else now
-        found: list[int] = []
-        limits, free = self.lanes.claim_limits(), self.lanes.free_ingest_lanes()
-        more = limits is None or free <= 0
-        if free > 0:
-            to_ingest = await self._step_store.claimable_ingest(now, due_by, free)
-            found, more = to_ingest.ids, more or to_ingest.more
-        pending = await self._step_store.pending_relationships(due_by, _MAX_PENDING)
-        found, more = found + pending, more or len(pending) == _MAX_PENDING
-        if limits is not None:
-            due = await self._step_store.claimable_lanes(now, due_by, limits, _MAX_DUE)
-            found, more = found + due.ids, more or due.more
-        self._more_left = more
-        for relationship_id in found:  # beyond the bound, too: they are few
+        limits = self.lanes.claim_limits()
+        found = await self._step_store.relationships_due(
+            now,
+            due_by,
+            limits or ClaimLimits(full=(RULES_PLACE,), models_full=True),
+            _MAX_DUE,
+            max(0, _MAX_INGESTING - len(self._ingesting)),
+        )
+        self._more_left = found.more_to_visit or limits is None
+        self._more_to_ingest = found.more_to_ingest or len(self._ingesting) >= _MAX_INGESTING
+        for relationship_id in found.to_ingest:
+            self.ingest_soon(relationship_id)
+        for relationship_id in found.to_visit:  # beyond the bound, too: they are few
             self._to_visit.setdefault(relationship_id)
         self._begin_visits()
         self._poll_at = self._clock.monotonic() + _POLL_INTERVAL_S
@@ -164,17 +176,45 @@ class Dispatcher:
                 self._visiting.add(relationship_id)
                 self._visits.begin(self._visit(relationship_id, held_back_by), "curation-visit")
 
+    def _begin_ingests(self) -> None:
+        """Begin to ingest the turns that were asked for, of as many relationships as may be."""
+        for relationship_id in list(self._to_ingest) if self._started else []:
+            if len(self._ingesting) >= _MAX_INGESTING:
+                return
+            if relationship_id not in self._ingesting:  # otherwise once more, afterwards
+                turn_ids = self._to_ingest.pop(relationship_id)
+                self._ingesting.add(relationship_id)
+                self._ingests.begin(self._ingest(relationship_id, turn_ids), "curation-ingest")
+
+    async def _ingest(self, relationship_id: int, turn_ids: Sequence[int]) -> None:
+        """Ingest turns of a relationship; what remains is due again a little later."""
+        now = self._clock.now()
+        try:
+            states = await self._step_store.claim_turns(
+                relationship_id, turn_ids, now, now + _INGEST_LEASE
+            )
+            await self._runner.ingest(relationship_id, states)
+            if len(states) == MAX_STATES:
+                self._to_ingest.setdefault(relationship_id, [])
+        except Exception as error:  # the database or a defect: the turns are due again
+            _log_failure("curation.ingest_failed", relationship_id, error)
+        finally:
+            self._ingesting.discard(relationship_id)
+            self._begin_ingests()
+            if self._more_to_ingest and not self._to_ingest:
+                self._ask_for_poll()
+
     async def _visit(self, relationship_id: int, held_back_by: Limit | None) -> None:
-        """Visit a relationship; its steps wait to be scheduled while it is locked."""
+        """Start the lanes of a relationship that are due, as far as limits and others allow."""
         progress = False
         try:
-            progress = await self._start_due(relationship_id)
-            if await self._schedule_pending(relationship_id):
-                progress = await self._start_due(relationship_id) or progress
-        except ForemindError as error:  # the next poll finds it
-            _log.warning(
-                "curation.visit_failed", relationship_id=relationship_id, reason=error.code
+            relationship = await self._curation_store.relationship_state(
+                relationship_id, self._clock.now()
             )
+            if relationship is not None:
+                progress = await self._start_due(relationship)
+        except ForemindError as error:  # the next poll finds it
+            _log_failure("curation.visit_failed", relationship_id, error)
         finally:
             self._visiting.discard(relationship_id)
             if held_back_by is not None and not progress:
@@ -183,73 +223,78 @@ class Dispatcher:
                 self._ask_for_poll()
             self._begin_visits()
 
-    async def _schedule_pending(self, relationship_id: int) -> bool:
-        """Schedule the steps that new activity calls for; return False if there was none."""
+    async def _start_due(self, relationship: RelationshipState) -> bool:
+        """Claim the lanes that are due, and begin to run them; return whether there was any."""
         now = self._clock.now()
-        pending = await self._step_store.pending_relationship(relationship_id, now)
-        if pending is None:
-            return False
-        place = place_of(self._steps.policy_of(pending).chat_model)
-        steps = scheduled_steps(ACTIVITY_STEPS, place)
-        await self._step_store.schedule_pending(pending, steps, now)
-        return True
-
-    async def _start_due(self, relationship_id: int) -> bool:
-        """Start the lanes of a relationship that are due; return whether any was."""
-        due = await self._step_store.claimable_lanes_of(relationship_id, self._clock.now())
-        due.sort(key=lambda lane: LANES.index(lane.lane))  # ingest first
-        return any([await self._start(lane) for lane in due])
-
-    async def _start(self, due: ClaimableLane) -> bool:
-        """Claim a lane and begin to run it; False if a limit or another worker forbids it."""
-        if (due.relationship_id, due.lane) in self.lanes:
-            return False
-        if (reached := self.lanes.first_reached(limits_on(due))) is not None:
-            self._held_back.add(reached, due.relationship_id)
-            return False
-        lane = self.lanes.add(due)  # first, so that visits at the same time keep to the limits
-        claimed = False
+        place = place_of(self._steps.policy_of(relationship).chat_model)
+        steps, active_at = steps_to_schedule(relationship, place, now)
+        wanted = {step.lane for step in steps}
+        if "rating" in relationship.steps_due:
+            wanted.add("rating")
+        lanes = [
+            lane
+            for name in LANES
+            if name in wanted and self._may_start(lane := RunningLane(relationship, name, place))
+        ]
+        if active_at is None:  # those of lanes that are running stay as they are
+            steps = [step for step in steps if step.lane in {lane.lane for lane in lanes}]
+            if not lanes:
+                return False
+        for lane in lanes:  # first, so that visits at the same time keep to the limits
+            self.lanes.add(lane)
+        claim, claimed = Claim(self._holder, now + LEASE), set[Lane]()
         try:
-            now = self._clock.now()
-            claimed = await self._step_store.claim(
-                due.relationship_id,
-                due.lane,
-                due.place,
-                self._holder,
+            states = await self._step_store.claim(
+                relationship.id,
+                {lane.lane: lane.place for lane in lanes},
+                claim,
                 now,
-                now + lease_of(due.lane),
+                steps,
+                active_at,
             )
+            claimed = {state.lane for state in states}
         finally:
-            if not claimed:
-                self.lanes.discard(lane)
-                self._release_all(lane)
-        lane.task = self._running.begin(self._run(lane), "curate") if claimed else None
-        return claimed
+            for lane in lanes:
+                if lane.lane not in claimed:
+                    self.lanes.discard(lane)
+                    self._release_all(lane)
+        for lane in lanes:
+            if lane.lane in claimed:
+                lane.states = [state for state in states if state.lane == lane.lane]
+                lane.task = self._running.begin(self._run(lane, claim), "curate")
+        return bool(claimed)
 
-    async def _run(self, lane: RunningLane) -> None:
+    def _may_start(self, lane: RunningLane) -> bool:
+        """Return whether a lane may be claimed; it waits for its turn if a limit forbids that."""
+        running = self.lanes.get(lane.relationship_id, lane.lane)
+        if running is not None:
+            running.wakes = True
+            return False
+        reached = self.lanes.first_reached(limits_on(lane))
+        if reached is not None:
+            self._held_back.add(reached, lane.relationship_id)
+        return reached is None
+
+    async def _run(self, lane: RunningLane, claim: Claim) -> None:
         try:
-            await self._runner.run(lane)
+            await self._runner.run(lane, claim)
         except Exception as error:  # the database or a defect: unfinished steps stay due
-            reason = error.code if isinstance(error, ForemindError) else type(error).__name__
-            unexpected = error if not isinstance(error, ForemindError) else None
-            _log.warning(
-                "curation.stopped",
-                relationship_id=lane.relationship_id,
-                reason=reason,
-                exc_info=unexpected,
-            )
+            _log_failure("curation.stopped", lane.relationship_id, error)
             await self._clock.sleep(_RETRY_DELAY_S)
+            with contextlib.suppress(ForemindError):  # the lease expires instead
+                await self._step_store.release_claim(lane.relationship_id, lane.lane, self._holder)
+            lane.wakes = True
         finally:
             hid_others = self._more_left or self.lanes.first_reached(limits_on(lane)) is not None
             self.lanes.discard(lane)
-        with contextlib.suppress(ForemindError):  # the lease expires instead
-            await self._step_store.release_claim(lane.relationship_id, lane.lane, self._holder)
         self._visit_again(lane, hid_others=hid_others)
 
     def _visit_again(self, lane: RunningLane, *, hid_others: bool) -> None:
-        """Have a relationship visited after a lane, behind those that waited for the lane."""
+        """Visit a relationship again after a lane that left something, behind those that waited."""
         waiting = [limit for limit in limits_on(lane) if self._held_back.is_waiting(limit)]
-        if waiting:
+        if not lane.wakes:
+            pass
+        elif waiting:
             self._held_back.add(waiting[0], lane.relationship_id)
         elif hid_others:
             self._to_visit_after_poll[lane.relationship_id] = None
@@ -273,3 +318,13 @@ class Dispatcher:
             self._to_visit.pop(relationship_id, None)
             self._to_visit = {relationship_id: limit, **self._to_visit}
             self._begin_visits()
+
+
+def _log_failure(event: str, relationship_id: int, error: Exception) -> None:
+    known = isinstance(error, ForemindError)
+    _log.warning(
+        event,
+        relationship_id=relationship_id,
+        reason=error.code if isinstance(error, ForemindError) else type(error).__name__,
+        exc_info=None if known else error,
+    )

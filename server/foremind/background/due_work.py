@@ -7,8 +7,8 @@ from foremind.domain.policy import LayerPolicy
 from foremind.domain.record import Record, is_manual, of_layer
 from foremind.domain.relationship import OpenSession, TranscriptTurn
 
-_UNTOUCHED = 10  # of the most recent turns, unless they are too large
-_MILESTONES = (200, 400, 600)  # message counts at which a summary is always written
+UNTOUCHED = 10  # of the most recent turns, unless they are too large
+MILESTONES = (200, 400, 600)  # message counts at which a summary is always written
 _TARGET = 0.5  # share of the summary thresholds that remains after a summary
 # The most that one summary call takes in, unless a single turn is larger.
 BATCH_TOKENS = 3000
@@ -36,14 +36,14 @@ def turns_to_summarise(
     """
     tokens = [count_tokens(turn.content) for turn in turns]
     # A summary at or after a milestone leaves no more turns than these.
-    crossed = any(messages - len(turns) + _UNTOUCHED < mark <= messages for mark in _MILESTONES)
+    crossed = any(messages - len(turns) + UNTOUCHED < mark <= messages for mark in MILESTONES)
     many = len(turns) > policy.summary_messages
     large = sum(tokens) > policy.summary_tokens
     if turns and turns[0].id <= begun:
         selected = sum(turn.id <= begun for turn in turns)
     elif turns and (many or large or crossed):
         half = int(policy.summary_messages * _TARGET)
-        max_kept = _UNTOUCHED if crossed else max(_UNTOUCHED, half)
+        max_kept = UNTOUCHED if crossed else max(UNTOUCHED, half)
         selected = len(turns) - _kept_turns(tokens, max_kept, policy.summary_tokens * _TARGET)
     else:
         return []

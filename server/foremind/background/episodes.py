@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 import msgspec
@@ -43,6 +44,7 @@ from foremind.domain.relationship import ChangeSet, TranscriptTurn
 from foremind.domain.settings.setting_definitions import LayerName
 from foremind.llm.answer_gate import AnswerGate, without_repetitions
 from foremind.runtime.offload import run_or_offload
+from foremind.storage.record_changes import RecordChanges
 from foremind.text.languages.prompt_words import heading_in, record_words
 from foremind.text.tokenization import terms_of, words_of
 
@@ -70,6 +72,8 @@ async def write_episodes(
         batch = list(turns[start : start + MAX_EPISODE_TURNS])
         is_last = start + MAX_EPISODE_TURNS >= len(turns)
         await _write_batch(context, batch, closed=closed and is_last, again=again)
+        if not is_last:
+            await context.write_now()
 
 
 async def rewrite_episodes(
@@ -83,8 +87,8 @@ async def rewrite_episodes(
             by_session.setdefault(turn.session_id, []).append(turn)
     for session_turns in by_session.values():
         await write_episodes(context, session_turns, closed=False, again=True)
-    async with context.changing() as changes:
-        await changes.remove_change_set(change_set)
+        await context.write_now()
+    context.plan(partial(RecordChanges.remove_change_set, change_set=change_set))
 
 
 async def rewrite_recap(
@@ -96,11 +100,13 @@ async def rewrite_recap(
     if last and context.policy.on("opening") and not context.records_of("opening"):
         known = unsettled_questions(context.records)
         answer, sources = await _extract_episodes(context, last, known)
-    async with context.changing() as changes:
+
+    async def write(changes: RecordChanges) -> None:
         if answer is not None and answer.left_at:
             await changes.add(_recap_record(context, answer, last, sources))
         await changes.remove_change_set(change_set)
-    await context.reload()
+
+    context.plan(write)
 
 
 async def _extract_episodes(
@@ -219,9 +225,13 @@ def _recap_record(
 async def _write_batch(
     context: CurationContext, turns: Sequence[TranscriptTurn], *, closed: bool, again: bool
 ) -> None:
+    relationship = context.relationship
     if not any(map(context.policy.on, _LAYERS)):
-        async with context.changing() as changes:
-            await changes.advance("narrated", turns[-1].id, context.relationship.narrated_turn_id)
+
+        async def pass_over(changes: RecordChanges) -> None:
+            changes.advance("narrated", turns[-1].id, relationship.narrated_turn_id)
+
+        context.plan(pass_over)
         return
     known = unsettled_questions(context.records)
     answer, sources = await _extract_episodes(context, turns, known)
@@ -236,7 +246,8 @@ async def _write_batch(
         for episode in answer.episodes
         for text in episode.open_questions
     ]
-    async with context.changing() as changes:
+
+    async def write(changes: RecordChanges) -> None:
         if context.policy.on("episodes") or context.policy.on("topics"):
             for record in records:
                 if not (again and _episode_was_dismissed(context, record)):
@@ -251,8 +262,9 @@ async def _write_batch(
             await changes.remove([recap.id for recap in context.records_of("opening")])
             if answer.left_at:
                 await changes.add(_recap_record(context, answer, turns, sources))
-        await changes.advance("narrated", turns[-1].id, context.relationship.narrated_turn_id)
-    await context.reload()
+        changes.advance("narrated", turns[-1].id, relationship.narrated_turn_id)
+
+    context.plan(write)
 
 
 def _records_naming_topics(records: Sequence[Record]) -> list[Record]:

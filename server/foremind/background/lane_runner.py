@@ -1,7 +1,7 @@
-"""Runs the due steps of a lane, and records what became of each."""
+"""Runs the due steps of a lane, and records what became of them together with what they found."""
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -10,24 +10,19 @@ from foremind.background.lanes import RunningLane
 from foremind.background.retry_policy import after_failure, until_tomorrow
 from foremind.background.step_definitions import (
     FOLLOW_UP_DELAY,
-    MODEL_LANES,
     STEPS_BY_NAME,
-    Outcome,
-    Step,
     StepName,
     due_steps,
+    scheduled_steps,
 )
 from foremind.background.step_runner import StepRunner
-from foremind.background.turn_steps import TurnSteps
 from foremind.domain.clock import Clock
-from foremind.domain.errors import Conflict, ForemindError, TokenLimitReached
-from foremind.domain.relationship import RelationshipState
-from foremind.domain.step import RULES_PLACE, ScheduledStep, StepState, place_of
-from foremind.memory.ingest import MAX_TURNS
-from foremind.storage.curation_store import CurationStore
+from foremind.domain.errors import Conflict, ForemindError, StorageUnavailable, TokenLimitReached
+from foremind.domain.step import Claim, FinishedStep, StepState
+from foremind.memory.importance_rating import ImportanceRater
+from foremind.memory.ingest import MAX_TURNS, MemoryIngester
+from foremind.storage.database import DatabaseConnection
 from foremind.storage.step_store import StepStore
-
-_MAX_STATES = 32  # due steps, or turns, of a lane that are run before other lanes have their turn
 
 _log = structlog.get_logger("foremind.background")
 
@@ -37,127 +32,172 @@ class LaneRunner:
 
     def __init__(
         self,
-        curation_store: CurationStore,
         step_store: StepStore,
         steps: StepRunner,
-        turn_steps: TurnSteps,
+        ingester: MemoryIngester,
+        rater: ImportanceRater,
         clock: Clock,
-        wake: Callable[[int], None],
     ) -> None:
-        """Args: wake: called with a relationship for which further steps have been scheduled."""
-        self._curation_store = curation_store
         self._step_store = step_store
         self._steps = steps
-        self._turn_steps = turn_steps
+        self._ingester = ingester
+        self._rater = rater
         self._clock = clock
-        self._wake = wake
         #: Once true, lanes that take turns one by one end after the present one.
         self.stopping = False
 
-    async def run(self, lane: RunningLane) -> None:
-        """Run the due steps of a lane, each once; unfinished steps are scheduled again.
+    async def ingest(self, relationship_id: int, states: Sequence[StepState]) -> None:
+        """Ingest turns together, unless that fails: then one that fails by itself stops no other.
 
         Raises:
             StorageUnavailable: what is unfinished stays due.
         """
-        if lane.lane == "ingest":
-            await self._run_turns(lane)
-            return
-        relationship = await self._curation_store.relationship_state(lane.relationship_id)
-        if relationship is None:
-            return
-        place = place_of(self._steps.policy_of(relationship).chat_model)
-        if lane.lane in MODEL_LANES and lane.place not in (None, place):
-            await self._step_store.set_place(relationship.id, lane.lane, place)
-            return
-        lane.context = await self._steps.context_for(relationship)
-        if lane.lane == "rating":
-            await self._run_turns(lane)
-        else:
-            await self._run_steps(lane, lane.context)
-
-    async def schedule(
-        self, relationship: RelationshipState, names: Sequence[StepName], due_at: datetime
-    ) -> None:
-        """Schedule steps of a relationship."""
-        if not names:
-            return
-        place = place_of(self._steps.policy_of(relationship).chat_model)
-        await self._step_store.schedule(relationship.id, scheduled_steps(names, place), due_at)
-        self._wake(relationship.id)
-
-    async def _run_turns(self, lane: RunningLane) -> None:
-        """Run a step for the turns that wait for it; one that fails stops no other.
-
-        Those to be ingested are ingested together, unless that fails.
-        """
-        states = await self._due_states(lane)
-        size = MAX_TURNS if lane.lane == "ingest" else 1
-        waiting = [states[first : first + size] for first in range(0, len(states), size)]
-        while waiting and not self.stopping:
+        waiting = [states[first : first + MAX_TURNS] for first in range(0, len(states), MAX_TURNS)]
+        while waiting:
+            if self.stopping:  # others may take the rest at once
+                rest, now = (
+                    [state.turn_id for batch in waiting for state in batch],
+                    self._clock.now(),
+                )
+                await self._step_store.claim_turns(relationship_id, rest, now, now)
+                return
             batch = waiting.pop(0)
-            lane.step = STEPS_BY_NAME[batch[0].step].name
+            if len(batch) == 1:
+                await self._take_turn(relationship_id, batch[0], self._ingest)
+                continue
             turn_ids = [state.turn_id for state in batch]
             try:
-                done = await self._turn_steps.run(lane.step, lane.relationship_id, turn_ids)
-            except Exception as error:  # must not stop other turns
-                if len(batch) > 1:
-                    waiting[:0] = [[state] for state in batch]
-                else:
-                    await self._record_failure(lane.relationship_id, batch[0], error)
+                done = await self._ingester.ingest_turns(relationship_id, turn_ids)
+            except StorageUnavailable:
+                raise
+            except Exception:  # it is logged for the turn that fails by itself
+                waiting[:0] = [[state] for state in batch]
                 continue
             for state in batch:
                 if state.turn_id not in done:
-                    await self._step_store.drop_turn(lane.relationship_id, state)
+                    await self._step_store.drop_turn(relationship_id, state)
 
-    async def _run_steps(self, lane: RunningLane, context: CurationContext) -> None:
-        relationship = context.relationship
+    async def run(self, lane: RunningLane, claim: Claim) -> None:
+        """Run the due steps of a lane, each once, and end the claim; the others stay due.
+
+        What steps find without a model is written in one transaction, with what became of them.
+
+        Raises:
+            StorageUnavailable: what is unfinished stays due.
+        """
+        context = lane.context = await self._steps.context_for(lane.relationship)
+        if lane.lane == "rating":
+            for state in lane.states:
+                if not self.stopping:
+                    lane.step = "rating"
+                    await self._take_turn(lane.relationship_id, state, self._rater.rate)
+            await self._step_store.release_claim(lane.relationship_id, lane.lane, claim.holder)
+            return
+        states: Sequence[StepState] | None = due_steps(lane.states, lane.lane, self._clock.now())
+        results = _Results(follow_ups=await self._steps.stale_steps(lane, context))
         done: set[str] = set()
-        if lane.lane == "model" and await self._steps.core_memory_is_stale(context):
-            await self.schedule(relationship, ("topics", "hot"), self._clock.now())
-        if lane.lane == "rules" and relationship.inferences_to_redo is not None:
-            await self.schedule(relationship, ("habits",), self._clock.now())
-        while remaining := [
-            state for state in await self._due_states(lane) if state.step not in done
-        ]:
-            done.add(remaining[0].step)
-            if not await self._run_step(lane, context, remaining[0]):
-                return
-
-    async def _due_states(self, lane: RunningLane) -> list[StepState]:
-        now = self._clock.now()
-        states = await self._step_store.due_states(
-            lane.relationship_id, lane.lane, now, _MAX_STATES
-        )
-        return due_steps(states, lane.lane, now)
+        while states is not None:
+            for state in _next_group(states, one_by_one=context.model.server is not None):
+                done.add(state.step)
+                await self._run_step(lane, context, state, results)
+            rest = [state for state in states if state.step not in done]
+            found = await self._commit(lane, context, results, claim, rest)
+            states = None if found is None else [step for step in found if step.step not in done]
+            results = _Results()
 
     async def _run_step(
-        self, lane: RunningLane, context: CurationContext, state: StepState
-    ) -> bool:
-        """Run a step and record the result; False if later steps need a fresh context."""
+        self, lane: RunningLane, context: CurationContext, state: StepState, results: "_Results"
+    ) -> None:
+        """Run a step, and add what became of it to the results."""
         step = STEPS_BY_NAME[state.step]
         lane.step = step.name
+        results.follow_ups.discard(step.name)  # it follows what has asked for it
+        planned = len(context.planned)
         try:
             outcome = await self._steps.run(step.name, context, state.attempts)
         except Exception as error:  # must not stop other steps or other relationships
-            await self._record_failure(context.relationship.id, state, error)
-            return not isinstance(error, Conflict)
-        await self._record_outcome(context, step, state, outcome)
-        return True
-
-    async def _record_outcome(
-        self, context: CurationContext, step: Step, state: StepState, outcome: Outcome
-    ) -> None:
+            del context.planned[planned:]
+            results.finished[state] = self._failure_of(context.relationship.id, state, error)
+            return
         now = self._clock.now()
-        if outcome.produced:
-            await self.schedule(context.relationship, step.then, now)
-            await self.schedule(context.relationship, step.later, now + FOLLOW_UP_DELAY)
         due_at = now if outcome.more else outcome.next_check
-        await self._step_store.finish(context.relationship.id, state, due_at, now)
+        results.finished[state] = FinishedStep(step.name, state.marks, due_at)
+        if outcome.produced:
+            results.follow_ups.update(step.then)
+            results.later.update(step.later)
 
-    async def _record_failure(
-        self, relationship_id: int, state: StepState, error: Exception
+    async def _commit(
+        self,
+        lane: RunningLane,
+        context: CurationContext,
+        results: "_Results",
+        claim: Claim,
+        rest: Sequence[StepState],
+    ) -> Sequence[StepState] | None:
+        """Write what steps have found and what became of them, in one transaction.
+
+        The claim ends with it, unless there is more to do in this lane.
+
+        Returns:
+            The states of the steps that are due by now; None if the claim has ended.
+        """
+        relationship_id = context.relationship.id
+        follow_ups = scheduled_steps(results.follow_ups, lane.model_place)
+        goes_on = bool(rest) or any(step.lane == lane.lane for step in follow_ups)
+        goes_on &= "conflict" not in (step.code for step in results.finished.values())
+
+        async def finish(connection: DatabaseConnection | None) -> Sequence[StepState] | None:
+            store = self._step_store
+            released = [] if goes_on else [lane.lane]
+            steps = list(results.finished.values())
+            if steps or released:
+                await store.finish(relationship_id, steps, now, released, claim.holder, connection)
+            if results.later:
+                later = scheduled_steps(results.later, lane.model_place)
+                await store.schedule(relationship_id, later, now + FOLLOW_UP_DELAY, connection)
+            if not follow_ups:
+                return rest if goes_on else None
+            lanes = {lane.lane: lane.place} if goes_on else {}
+            states = await store.claim(
+                relationship_id, lanes, claim, now, follow_ups, connection=connection
+            )
+            return due_steps(states, lane.lane, now) if goes_on else None
+
+        now = self._clock.now()
+        lane.wakes |= any(step.lane != lane.lane for step in follow_ups) or any(
+            step.due_at is not None and step.due_at <= now for step in results.finished.values()
+        )
+        try:
+            return await context.commit(finish)
+        except StorageUnavailable:
+            raise
+        except Exception as error:  # nothing of it was written: each of the steps has failed
+            steps = [self._failure_of(relationship_id, state, error) for state in results.finished]
+            lane.wakes = True
+            await self._step_store.finish(relationship_id, steps, now, [lane.lane], claim.holder)
+            return None
+
+    async def _take_turn(
+        self,
+        relationship_id: int,
+        state: StepState,
+        take: Callable[[int, int], Awaitable[bool]],
     ) -> None:
+        """Run a step for one of the turns that wait for it, which is retried by itself."""
+        try:
+            found = await take(relationship_id, state.turn_id)
+        except Exception as error:  # must not stop other turns
+            failure = self._failure_of(relationship_id, state, error)
+            await self._step_store.fail(relationship_id, state, failure)
+            return
+        if not found:
+            await self._step_store.drop_turn(relationship_id, state)
+
+    async def _ingest(self, relationship_id: int, turn_id: int) -> bool:
+        return await self._ingester.ingest(relationship_id, turn_id) is not None
+
+    def _failure_of(self, relationship_id: int, state: StepState, error: Exception) -> FinishedStep:
+        """Return what becomes of a step that has failed, and log it."""
         code = error.code if isinstance(error, ForemindError) else type(error).__name__
         retry = STEPS_BY_NAME[state.step].retry
         now = self._clock.now()
@@ -174,20 +214,39 @@ class LaneRunner:
             _log.warning("curation.failed", **fields, attempts=failure.attempts)
         else:
             _log.error("curation.broken", **fields, exc_info=error)
-        await self._step_store.fail(
-            relationship_id,
-            state,
+        return FinishedStep(
+            state.step,
+            state.marks,
+            failure.retry_at,
             failure.attempts,
             failure.code,
-            failure.retry_at,
             failure.held_at,
         )
 
 
-def scheduled_steps(names: Sequence[StepName], place: str) -> list[ScheduledStep]:
-    """Return steps with their places; those of the rules lane never wait for a model. Pure."""
-    steps = [STEPS_BY_NAME[name] for name in names]
-    return [
-        ScheduledStep(step.name, step.lane, place if step.lane in MODEL_LANES else RULES_PLACE)
-        for step in steps
-    ]
+@dataclass(slots=True)
+class _Results:
+    """What became of the steps that are written together, and what follows them, now or later."""
+
+    finished: dict[StepState, FinishedStep] = field(default_factory=dict)
+    follow_ups: set[StepName] = field(default_factory=set)
+    later: set[StepName] = field(default_factory=set)
+
+
+def _next_group(states: Sequence[StepState], *, one_by_one: bool) -> Sequence[StepState]:
+    """Return the next steps to be written together: up to one that reads what others write. Pure.
+
+    One that has failed is by itself, so that it fails no other.
+
+    Args:
+        one_by_one: each step waits for a model, and what it found is written before the next.
+    """
+    size = 1
+    while (
+        size < len(states)
+        and not one_by_one
+        and not (states[0].attempts or states[size].attempts)
+        and not STEPS_BY_NAME[states[size].step].reads_records
+    ):
+        size += 1
+    return states[:size]

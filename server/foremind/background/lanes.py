@@ -2,13 +2,14 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from foremind.background.curation_context import CurationContext
 from foremind.background.step_definitions import LANES, StepName
-from foremind.domain.step import RULES_PLACE, ClaimableLane, ClaimLimits, Lane
+from foremind.domain.relationship import RelationshipState
+from foremind.domain.step import RULES_PLACE, ClaimLimits, Lane, StepState
 
 #: Concurrency limit of one model. One that hangs blocks only its own lanes, and a companion whose
 #: requests hang only three of those.
@@ -16,24 +17,35 @@ MAX_LANES_PER_MODEL = 4
 _MAX_LANES_PER_COMPANION = 3  # on one model
 _MAX_MODEL_LANES = 16  # on all models together
 _MAX_RULES_LANES = 4  # milliseconds each
-_MAX_INGEST_LANES = 8  # each uses the database, or waits for the embedding thread
 
 
 @dataclass(slots=True, eq=False)
 class RunningLane:
     """A lane of a relationship that a worker runs, and the step that it is at.
 
-    `place` and `companion_id` are those it was claimed for; None if it is run wherever it belongs.
-    `task` is None until it is claimed.
+    `relationship` is as read before the lane was claimed, `states` are those of its due steps, and
+    `model_place` is where the relationship's model is. `task` is None until the lane is claimed.
     """
 
-    relationship_id: int
+    relationship: RelationshipState
     lane: Lane
-    place: str | None = None
-    companion_id: int | None = None
+    model_place: str
+    states: Sequence[StepState] = ()
     task: asyncio.Task[None] | None = None
     step: StepName | None = None
     context: CurationContext | None = None
+    #: Whether what it found is to be continued in another lane.
+    wakes: bool = False
+
+    @property
+    def relationship_id(self) -> int:
+        """The relationship's id."""
+        return self.relationship.id
+
+    @property
+    def place(self) -> str:
+        """Where it runs: at the model, unless rules do the work."""
+        return RULES_PLACE if self.lane == "rules" else self.model_place
 
     @property
     def waits_for_slot(self) -> bool:
@@ -43,28 +55,24 @@ class RunningLane:
 
 
 class Limit(NamedTuple):
-    """What is limited: turns ingested, or lanes on all models, at a place, of a companion there."""
+    """What is limited: lanes on all models, at a place, or of a companion there."""
 
-    kind: Literal["ingest", "models", "place", "companion"]
+    kind: Literal["models", "place", "companion"]
     place: str = RULES_PLACE
     companion_id: int | None = None
 
 
-def limits_on(lane: RunningLane | ClaimableLane) -> list[Limit]:
+def limits_on(lane: RunningLane) -> list[Limit]:
     """Return the limits that a lane counts towards. Pure."""
-    if lane.lane == "ingest":
-        return [Limit("ingest")]
-    place = lane.place or RULES_PLACE
-    at_place = Limit("place", place)
-    if place == RULES_PLACE:
+    at_place = Limit("place", lane.place)
+    if lane.place == RULES_PLACE:
         return [at_place]
-    return [at_place, Limit("companion", place, lane.companion_id), Limit("models")]
+    companion_id = lane.relationship.companion_id
+    return [at_place, Limit("companion", lane.place, companion_id), Limit("models")]
 
 
 def _most(limit: Limit) -> int:
     """Return how many lanes a limit allows."""
-    if limit.kind == "ingest":
-        return _MAX_INGEST_LANES
     if limit.kind == "companion":
         return _MAX_LANES_PER_COMPANION
     if limit.kind == "models":
@@ -81,18 +89,17 @@ class RunningLanes:
     def __iter__(self) -> Iterator[RunningLane]:
         return iter(self._lanes.values())
 
-    def add(self, due: ClaimableLane) -> RunningLane:
-        """Add a lane that is about to be claimed, and return it."""
-        lane = RunningLane(due.relationship_id, due.lane, due.place, due.companion_id)
+    def add(self, lane: RunningLane) -> None:
+        """Add a lane that is about to be claimed."""
         self._lanes[lane.relationship_id, lane.lane] = lane
-        return lane
 
     def discard(self, lane: RunningLane) -> None:
         """Remove a lane."""
         del self._lanes[lane.relationship_id, lane.lane]
 
-    def __contains__(self, key: tuple[int, Lane]) -> bool:
-        return key in self._lanes
+    def get(self, relationship_id: int, lane: Lane) -> RunningLane | None:
+        """Return a lane of a relationship, if it is running."""
+        return self._lanes.get((relationship_id, lane))
 
     def claimed(self) -> dict[tuple[int, Lane], RunningLane]:
         """Return the claimed lanes by relationship id and name, as of now."""
@@ -122,30 +129,27 @@ class RunningLanes:
 
     def waiting_for_slot(self, relationship_id: int) -> set[StepName]:
         """Return a relationship's steps that wait in this process for a model server slot."""
-        running = [self._lanes.get((relationship_id, lane)) for lane in LANES]
+        running = [self.get(relationship_id, lane) for lane in LANES]
         return {
             lane.step
             for lane in running
             if lane is not None and lane.step is not None and lane.waits_for_slot
         }
 
-    def free_ingest_lanes(self) -> int:
-        """Return how many more lanes that ingest may be claimed."""
-        return _MAX_INGEST_LANES - sum(lane.lane == "ingest" for lane in self)
-
     def claim_limits(self) -> ClaimLimits | None:
-        """Return which of the other lanes may not be claimed; None if none may."""
-        others = [lane for lane in self if lane.lane != "ingest"]
-        by_place = Counter(lane.place for lane in others)
+        """Return which lanes may not be claimed; None if none may."""
+        by_place = Counter(lane.place for lane in self)
         by_companion = Counter(
-            (lane.place, lane.companion_id) for lane in others if lane.place != RULES_PLACE
+            (lane.place, lane.relationship.companion_id)
+            for lane in self
+            if lane.place != RULES_PLACE
         )
         on_models = by_place.total() - by_place[RULES_PLACE]
         limits = {RULES_PLACE: _MAX_RULES_LANES}
         full = tuple(
             place
             for place, count in by_place.items()
-            if place is not None and count >= limits.get(place, MAX_LANES_PER_MODEL)
+            if count >= limits.get(place, MAX_LANES_PER_MODEL)
         )
         models_full = on_models >= _MAX_MODEL_LANES
         if RULES_PLACE in full and models_full:
@@ -153,6 +157,6 @@ class RunningLanes:
         full_of = tuple(
             (place, companion)
             for (place, companion), count in by_companion.items()
-            if place is not None and companion is not None and count >= _MAX_LANES_PER_COMPANION
+            if count >= _MAX_LANES_PER_COMPANION
         )
         return ClaimLimits(full, models_full, full_of)

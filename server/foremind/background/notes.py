@@ -53,10 +53,12 @@ async def update_notes(
     updates, complete = await _updates(context, context.utterances([*answered, *batch]))
     # Where the answer was cut off, what is missing most likely concerns the later turns.
     last_turn = batch[-1].id if complete else batch[(len(batch) - 1) // 2].id
-    async with context.changing() as changes:
+
+    async def write(changes: RecordChanges) -> None:
         await _write_updates(context, changes, updates)
-        await changes.advance("noted", last_turn, context.relationship.noted_turn_id)
-    await context.reload()
+        changes.advance("noted", last_turn, context.relationship.noted_turn_id)
+
+    context.plan(write)
     return last_turn
 
 
@@ -95,16 +97,20 @@ async def rewrite_notes(
 ) -> None:
     """Rewrite the notes of turns that were removed because another source was erased."""
     updates, _ = await _updates(context, context.utterances(turns))
-    async with context.changing() as changes:
+
+    async def write(changes: RecordChanges) -> None:
         await _write_updates(context, changes, updates)
         await changes.remove_change_set(change_set)
-    await context.reload()
+
+    context.plan(write)
 
 
 async def _write_updates(
     context: CurationContext, changes: RecordChanges, updates: Sequence[NotesUpdate]
 ) -> None:
     """Apply updates to the current entries; those of an entry removed meanwhile are dropped."""
+    if not updates:
+        return
     current = await changes.records_in_layers(_LAYERS)
     present = {entry.id: entry for entry in context.records_of("scratchpad") if entry.id in current}
     for update in updates:

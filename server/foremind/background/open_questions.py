@@ -44,10 +44,13 @@ async def restore_open_questions(context: CurationContext, sessions: Collection[
                 missing.setdefault(topic_key(text), restored)
     wanted = [question for question in missing.values() if not _is_dismissed(context, question)]
     if wanted and context.policy.on("questions"):
-        async with context.changing() as changes:
+
+        async def write(changes: RecordChanges) -> None:
             for question in wanted:
                 await changes.add(question)
-        await context.reload()
+
+        context.plan(write)
+        await context.write_now()
 
 
 def _is_dismissed(context: CurationContext, question: NewRecord) -> bool:

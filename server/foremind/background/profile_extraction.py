@@ -14,6 +14,7 @@ from foremind.background.prompts import ProfileAnswer, SlottedValue, profile_pro
 from foremind.domain.companion import SLOT_ALIASES, ProfileSlot
 from foremind.domain.errors import UnusableAnswer
 from foremind.domain.relationship import ChangeSet, TranscriptTurn
+from foremind.storage.record_changes import RecordChanges
 from foremind.text.sentences import QUESTION_MARKS
 
 _MAX_TURNS = 24  # per request
@@ -56,13 +57,15 @@ async def update_profile(
     """
     entries = await _extract(context, context.utterances(turns))
     await context.reload()  # rules may have written while the model did
-    async with context.changing() as changes:
+
+    async def write(changes: RecordChanges) -> None:
         await write_profile(context, changes, entries)
         if change_set is None:
-            await changes.advance("profiled", turns[-1].id, context.relationship.profiled_turn_id)
+            changes.advance("profiled", turns[-1].id, context.relationship.profiled_turn_id)
         else:
             await changes.remove_change_set(change_set)
-    await context.reload()
+
+    context.plan(write)
 
 
 async def _extract(context: CurationContext, utterances: Sequence[Utterance]) -> list[ProfileEntry]:

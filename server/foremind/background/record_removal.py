@@ -1,5 +1,7 @@
 """Removes a record permanently, so that background work does not make it again."""
 
+from datetime import datetime
+
 from foremind.background.episodes import removal_keys
 from foremind.background.extractive_summary import topic_key
 from foremind.background.profile import removal_key
@@ -20,7 +22,9 @@ class RecordRemover:
         self._curation_store = curation_store
         self._eraser = eraser
 
-    async def remove(self, relationship_id: int, actor: str, record_id: int) -> ErasureReceipt:
+    async def remove(
+        self, relationship_id: int, actor: str, record_id: int, now: datetime
+    ) -> ErasureReceipt:
         """Erase a record and everything that was made of it.
 
         Args:
@@ -30,7 +34,7 @@ class RecordRemover:
             NotFound: the relationship has no such record.
         """
         record = await self._records.find(relationship_id, record_id)
-        relationship = await self._curation_store.relationship_state(relationship_id)
+        relationship = await self._curation_store.relationship_state(relationship_id, now)
         if relationship is None:
             raise NotFound("id: expected the id of a relationship", param="id")
         if record.layer == "episodes":

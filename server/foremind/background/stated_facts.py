@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from foremind.background.curation_context import CurationContext
 from foremind.background.extractive_summary import Utterance, chars_of
-from foremind.background.profile import stated_in, write_profile
+from foremind.background.profile import ProfileEntry, stated_in, write_profile
 from foremind.background.profile_extraction import uses_model
 from foremind.domain.record import NewRecord
 from foremind.domain.relationship import ChangeSet, TranscriptTurn
@@ -27,15 +27,17 @@ async def save_stated_facts(
         return None
     utterances = context.utterances(batch)
     pinned = await _pinned_records(context, utterances) if context.policy.on("vault") else []
-    async with context.changing() as changes:
-        if context.policy.on("profile"):
-            await _write_stated(context, changes, utterances)
+    entries = await _stated(context, utterances)
+
+    async def write(changes: RecordChanges) -> None:
+        await write_profile(context, changes, entries)
         for record in pinned:
             await changes.add(record)
-        await changes.advance("stated", batch[-1].id, context.relationship.stated_turn_id)
+        changes.advance("stated", batch[-1].id, context.relationship.stated_turn_id)
         if not uses_model(context):
-            await changes.advance("profiled", batch[-1].id)
-    await context.reload()
+            changes.advance("profiled", batch[-1].id)
+
+    context.plan(write)
     return batch[-1].id
 
 
@@ -43,21 +45,23 @@ async def resave_stated_facts(
     context: CurationContext, change_set: ChangeSet, turns: Sequence[TranscriptTurn]
 ) -> None:
     """Save the facts of turns again that were removed because another source was erased."""
-    utterances = context.utterances(turns)
-    async with context.changing() as changes:
-        if context.policy.on("profile"):
-            await _write_stated(context, changes, utterances)
+    entries = await _stated(context, context.utterances(turns))
+
+    async def write(changes: RecordChanges) -> None:
+        await write_profile(context, changes, entries)
         if not uses_model(context):  # otherwise it reads these turns again as well
             await changes.remove_change_set(change_set)
-    await context.reload()
+
+    context.plan(write)
 
 
-async def _write_stated(
-    context: CurationContext, changes: RecordChanges, utterances: Sequence[Utterance]
-) -> None:
-    """Apply to the profile what rules find in the user's utterances."""
-    entries = await run_or_offload(chars_of(utterances), lambda: stated_in(utterances))
-    await write_profile(context, changes, entries)
+async def _stated(
+    context: CurationContext, utterances: Sequence[Utterance]
+) -> Sequence[ProfileEntry]:
+    """Return what rules find in the user's utterances for the profile, if there is one."""
+    if not context.policy.on("profile"):
+        return []
+    return await run_or_offload(chars_of(utterances), lambda: stated_in(utterances))
 
 
 async def _pinned_records(

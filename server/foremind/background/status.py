@@ -8,18 +8,19 @@ from typing import Literal
 from foremind.background.step_definitions import STEPS, StepName, due_steps
 from foremind.domain.step import Lane, StepState
 
-StepPhase = Literal["idle", "due", "running", "model", "slot", "backing_off", "held"]
+StepPhase = Literal["idle", "gathering", "due", "running", "model", "slot", "backing_off", "held"]
 
 
 @dataclass(frozen=True, slots=True)
 class StepStatus:
     """The status of one step.
 
-    `state`: `idle` where nothing waits; `due` where it waits for a worker or for earlier steps;
-    `running`; `model` where its model has no capacity left; `slot` where others, players first, use
-    the model server; `backing_off` after a failure; `held` after many, until something is said or a
-    day has passed. `since`: when the waiting work was first requested; `due_at`: when it runs next;
-    `code`: why it last failed; `behind`: turns after its cursor, counted up to a thousand.
+    `state`: `idle` where nothing waits; `gathering` where more may be said first; `due` where it
+    waits for a worker or for earlier steps; `running`; `model` where its model has no capacity
+    left; `slot` where others, players first, use the model server; `backing_off` after a failure;
+    `held` after many, until something is said or a day has passed. `since`: when the waiting work
+    was first requested; `due_at`: when it runs next; `code`: why it last failed; `behind`: turns
+    after its cursor, counted up to a thousand.
     """
 
     step: StepName
@@ -39,6 +40,7 @@ def step_statuses(
     waiting_for_slot: Collection[str],
     behind: Mapping[str, int],
     now: datetime,
+    gathers_until: datetime | None = None,
 ) -> list[StepStatus]:
     """Return the status of every step, in order.
 
@@ -47,6 +49,7 @@ def step_statuses(
         full_places: places without capacity.
         waiting_for_slot: running steps that wait for a slot of their model server.
         behind: turns after the cursor, by step, for steps that have one.
+        gathers_until: when what was said is looked at, if anything was.
     """
     known = {state.step: state for state in states}
     running = _running_steps(states, active_lanes, now)
@@ -54,19 +57,24 @@ def step_statuses(
     for step in STEPS:
         state = known.get(step.name)
         turns_behind = behind.get(step.name)
+        gathers = gathers_until is not None and step.on_activity
         if state is None:
-            statuses.append(StepStatus(step.name, "idle", asks_model=False, behind=turns_behind))
+            waits: StepPhase = "gathering" if gathers else "idle"
+            due_at = gathers_until if gathers else None
+            statuses.append(StepStatus(step.name, waits, False, due_at=due_at, behind=turns_behind))
             continue
         phase = _phase(state, full_places, now, running=step.name in running)
         if phase == "running" and step.name in waiting_for_slot:
             phase = "slot"
+        if phase == "idle" and gathers:
+            phase = "gathering"
         statuses.append(
             StepStatus(
                 step=step.name,
                 state=phase,
                 asks_model=state.place != "",
-                since=None if phase == "idle" else state.since,
-                due_at=state.due_at,
+                since=None if phase in ("idle", "gathering") else state.since,
+                due_at=gathers_until if phase == "gathering" else state.due_at,
                 attempts=state.attempts,
                 code=state.code,
                 behind=turns_behind,
@@ -92,5 +100,7 @@ def _phase(
         return "running"
     waits = state.due_at is not None and state.due_at <= now
     if not waits:
-        return "backing_off" if state.attempts else "idle"
+        # A turn that is being ingested is due again later, in case that fails to happen.
+        otherwise: StepPhase = "running" if state.step == "ingest" and state.turns else "idle"
+        return "backing_off" if state.attempts else otherwise
     return "model" if state.place in full_places else "due"

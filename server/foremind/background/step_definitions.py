@@ -1,12 +1,13 @@
 """The steps of background work, as data: their order, which use a model, what follows what."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
 from foremind.background.retry_policy import RETRY_STEP, RETRY_TURN, RetryPolicy
-from foremind.domain.step import Lane, StepState
+from foremind.domain.relationship import RelationshipState
+from foremind.domain.step import RULES_PLACE, Lane, ScheduledStep, StepState
 
 StepName = Literal[
     "ingest",
@@ -35,6 +36,7 @@ class Step:
     something; `later`: steps scheduled `FOLLOW_UP_DELAY` after that. `on_activity`: scheduled
     whenever something is said; otherwise only after another step, or where its output is stale.
     `by_turn`: it takes turns one by one, scheduled by the transaction that makes them wait for it.
+    `reads_records`: of other layers, so that they are to be written before.
     """
 
     name: StepName
@@ -43,6 +45,7 @@ class Step:
     later: tuple[StepName, ...] = ()
     on_activity: bool = True
     by_turn: bool = False
+    reads_records: bool = False
     retry: RetryPolicy = RETRY_STEP
 
 
@@ -60,13 +63,12 @@ STEPS = (
     Step("profile", "model"),
     Step("summary", "model"),
     Step("episodes", "model", then=("topics", "hot", "habits")),
-    Step("topics", "model", then=("hot",), on_activity=False),
-    Step("hot", "model", on_activity=False),
-    Step("habits", "rules", on_activity=False),
+    Step("topics", "model", then=("hot",), on_activity=False, reads_records=True),
+    Step("hot", "model", on_activity=False, reads_records=True),
+    Step("habits", "rules", on_activity=False, reads_records=True),
 )
-LANES: tuple[Lane, ...] = ("ingest", "rules", "model", "rating")
-#: The lanes whose steps wait for a place at a model.
-MODEL_LANES: frozenset[Lane] = frozenset({"model", "rating"})
+#: Those that are claimed.
+LANES: tuple[Lane, ...] = ("rules", "model", "rating")
 STEPS_BY_NAME: dict[str, Step] = {step.name: step for step in STEPS}
 #: The steps that activity in a relationship calls for.
 ACTIVITY_STEPS: list[StepName] = [step.name for step in STEPS if step.on_activity]
@@ -84,6 +86,38 @@ class Outcome:
     produced: bool = False
     more: bool = False
     next_check: datetime | None = None
+
+
+def lane_of(step: StepName, model_place: str) -> Lane:
+    """Return the lane of a step: without a model, rules do all the work of a relationship in one.
+
+    Args:
+        model_place: where the model of the relationship is.
+    """
+    return STEPS_BY_NAME[step].lane if model_place else "rules"
+
+
+def scheduled_steps(names: Iterable[StepName], model_place: str) -> list[ScheduledStep]:
+    """Return steps with the places that they wait for; work by rules never waits for a model."""
+    return [
+        ScheduledStep(name, lane, RULES_PLACE if lane == "rules" else model_place)
+        for name in sorted(names, key=_ORDER.index)
+        for lane in (lane_of(name, model_place),)
+    ]
+
+
+def steps_to_schedule(
+    relationship: RelationshipState, model_place: str, now: datetime
+) -> tuple[list[ScheduledStep], datetime | None]:
+    """Return the steps that are to run, with their lanes and places as they are now.
+
+    Also when activity was to be looked at, if it is time to; that calls for some of them.
+    """
+    due = {step.name for step in STEPS if step.name in relationship.steps_due and not step.by_turn}
+    active_at = relationship.due_at
+    if active_at is None or active_at > now:
+        return scheduled_steps(due, model_place), None
+    return scheduled_steps({*due, *ACTIVITY_STEPS}, model_place), active_at
 
 
 def due_steps(states: Sequence[StepState], lane: Lane, now: datetime) -> list[StepState]:

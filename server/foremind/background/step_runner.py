@@ -1,6 +1,7 @@
 """Runs one batch of one background step: some of the turns after the step's cursor."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -21,18 +22,18 @@ from foremind.background.episodes import (
     rewrite_recap,
     write_episodes,
 )
+from foremind.background.lanes import RunningLane
 from foremind.background.notes import rewrite_notes, update_notes
 from foremind.background.profile_extraction import turns_to_read, update_profile, uses_model
 from foremind.background.retention import apply_retention
 from foremind.background.stated_facts import resave_stated_facts, save_stated_facts
-from foremind.background.step_definitions import Outcome, StepName
+from foremind.background.step_definitions import Outcome, StepName, lane_of
 from foremind.background.summary import summarise
 from foremind.background.topics import update_topics
 from foremind.background.usage_patterns import update_usage_patterns
 from foremind.domain.policy import Policy, policy_for
 from foremind.domain.relationship import RelationshipState, TranscriptTurn
 from foremind.domain.settings.setting_levels import effective_settings
-from foremind.domain.step import PendingRelationship
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.assembly import MAX_TURNS as MAX_PROMPT_TURNS
 from foremind.llm.prompt.token_counter import counter_for
@@ -41,6 +42,7 @@ from foremind.memory.expiry import RetentionEnforcer
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.services import RuntimeServices
 from foremind.storage.curation_store import MAX_TURNS, CurationStore
+from foremind.storage.record_changes import RecordChanges
 from foremind.storage.record_store import RecordStore
 from foremind.storage.turn_store import TurnStore
 
@@ -95,7 +97,7 @@ class StepRunner:
         context.attempts, context.fell_back = attempts, False
         return await self._handlers[step](context)
 
-    def policy_of(self, relationship: RelationshipState | PendingRelationship) -> Policy:
+    def policy_of(self, relationship: RelationshipState) -> Policy:
         """Return the settings in force for a relationship."""
         own = effective_settings(
             relationship.companion_settings, relationship.settings, self._settings
@@ -118,35 +120,38 @@ class StepRunner:
                 self._metrics,
             ),
             store=self._records,
+            curation=self._store,
             turns=self._turns,
             embedder=self._embedder,
             metrics=self._metrics,
             now=self._clock.now().astimezone(ZoneInfo(relationship.time_zone)),
         )
 
-    async def core_memory_is_stale(self, context: CurationContext) -> bool:
-        """Return whether the core memory must be rewritten, even if nothing new was said."""
-        if not context.policy.on("hot"):
-            return False
-        if context.relationship.change_sets_for("hot"):
-            return True
-        await context.load()
-        return is_stale(context.records)
+    async def stale_steps(self, lane: RunningLane, context: CurationContext) -> set[StepName]:
+        """Return the steps of a lane that are to run though nothing new was said."""
+        relationship, stale = context.relationship, set[StepName]()
+        if lane.lane == lane_of("habits", lane.model_place) and relationship.inferences_to_redo:
+            stale.add("habits")
+        if lane.lane == lane_of("hot", lane.model_place) and context.policy.on("hot"):
+            await context.load()
+            if relationship.change_sets_for("hot") or is_stale(context.records):
+                stale |= {"topics", "hot"}
+        return stale
 
     async def _sessions(self, context: CurationContext) -> Outcome:
         """Close sessions that are over, and erase their turns that were not to be remembered."""
         relationship, policy = context.relationship, context.policy
-        sessions = await self._store.open_sessions(relationship.id)
+        sessions = relationship.open_sessions
         over = [session for session in sessions if is_over(session, policy, context.now)]
         for session in over:
             await self._store.close_session(
                 relationship.id, session.id, context.now, context.now - policy.session
             )
-        unkept = await self._store.unkept_turns(relationship.id)
-        if unkept:
-            names = (relationship.user_name, relationship.companion_name)
-            await self._eraser.erase_turns(relationship.id, names, unkept)
-        if over:
+        if over or context.attempts:  # an earlier attempt may have closed some
+            unkept = await self._store.unkept_turns(relationship.id)
+            if unkept:
+                names = (relationship.user_name, relationship.companion_name)
+                await self._eraser.erase_turns(relationship.id, names, unkept)
             await self._store.delete_empty_sessions(relationship.id)
         still_open = [session for session in sessions if session not in over]
         return Outcome(
@@ -162,14 +167,13 @@ class StepRunner:
 
     async def _stated(self, context: CurationContext) -> Outcome:
         relationship = context.relationship
-        turns = await self._store.turns_after(
-            relationship.id, relationship.stated_turn_id, _READ_LIMIT
-        )
+        turns = await context.said_after(relationship.stated_turn_id, _READ_LIMIT)
         change_sets = relationship.facts_to_redo
         if turns or change_sets:
             await context.load()
         last_turn = await save_stated_facts(context, turns)
         for change_set in change_sets:
+            await context.write_now()
             await resave_stated_facts(
                 context, change_set, await self._store.turns(relationship.id, change_set.turns)
             )
@@ -180,10 +184,8 @@ class StepRunner:
         if not uses_model(context):
             return Outcome()
         relationship = context.relationship
-        turns = await self._store.turns_after(
-            relationship.id, relationship.profiled_turn_id, _READ_LIMIT
-        )
-        active = await self._active_sessions(context)
+        turns = await context.said_after(relationship.profiled_turn_id, _READ_LIMIT)
+        active = _active_sessions(context)
         ready = turns_to_read(turns, active)
         change_sets = relationship.facts_to_redo
         if ready or change_sets:
@@ -200,9 +202,7 @@ class StepRunner:
 
     async def _notes(self, context: CurationContext) -> Outcome:
         relationship = context.relationship
-        turns = await self._store.turns_after(
-            relationship.id, relationship.noted_turn_id, _READ_LIMIT
-        )
+        turns = await context.said_after(relationship.noted_turn_id, _READ_LIMIT)
         change_sets = relationship.change_sets_for("scratchpad")
         if turns or change_sets:
             await context.load()
@@ -211,6 +211,7 @@ class StepRunner:
         answered = await self._store.answered_by(relationship.id, turns[0].id) if alone else []
         last_turn = await update_notes(context, turns, answered)
         for change_set in change_sets[:1]:
+            await context.write_now()
             await rewrite_notes(
                 context, change_set, await self._store.turns(relationship.id, change_set.turns)
             )
@@ -220,7 +221,9 @@ class StepRunner:
         if not context.policy.on("summary"):
             return Outcome()
         relationship = context.relationship
-        turns = await self._store.turns_after(relationship.id, relationship.summarised_turn_id)
+        turns = await context.said_after(relationship.summarised_turn_id, MAX_TURNS)
+        if not turns:
+            return Outcome()
         await context.load()
         return Outcome(more=await summarise(context, turns))
 
@@ -229,9 +232,11 @@ class StepRunner:
         relationship = context.relationship
         if relationship.change_sets_for("episodes") or relationship.change_sets_for("opening"):
             return await self._rewrite_episodes(context)
+        if not await self._may_have_left_window(context):
+            return Outcome()
         turns = await self._store.turns_after(relationship.id, relationship.narrated_turn_id)
         pending = [turn for turn in turns if not turn.narrated]
-        active = await self._active_sessions(context)
+        active = _active_sessions(context)
         ended = [turn for turn in pending if turn.session_id not in active]
         running = [turn for turn in pending if turn.session_id in active]
         full = len(turns) == MAX_TURNS
@@ -242,11 +247,7 @@ class StepRunner:
             return await self._write_episodes(
                 context, batch, closed=complete, more=full or len(batch) < len(ended)
             )
-        summarised = (
-            (await self._records.state(relationship.id)).summarised_turn_id
-            if context.policy.on("summary")
-            else 0
-        )
+        summarised = context.summarised_turn_id if context.policy.on("summary") else 0
         # A prompt holds at most this many turns: earlier ones are outside its window.
         earlier = running[:-MAX_PROMPT_TURNS] if full else []
         outside = earlier or turns_outside_window(
@@ -256,17 +257,31 @@ class StepRunner:
             return await self._write_episodes(context, outside, closed=False, more=full)
         passed = pending[0].id - 1 if pending else turns[-1].id if turns else 0
         if full and passed > relationship.narrated_turn_id:  # a whole page already has episodes
-            async with context.changing() as changes:
-                await changes.advance("narrated", passed, relationship.narrated_turn_id)
+
+            async def advance(changes: RecordChanges) -> None:
+                changes.advance("narrated", passed, relationship.narrated_turn_id)
+
+            context.plan(advance)
             return Outcome(more=True)
         return Outcome()
 
-    async def _active_sessions(self, context: CurationContext) -> set[UUID]:
-        """Return the open sessions that are not over yet."""
-        sessions = await self._store.open_sessions(context.relationship.id)
-        return {
-            session.id for session in sessions if not is_over(session, context.policy, context.now)
-        }
+    async def _may_have_left_window(self, context: CurationContext) -> bool:
+        """Return whether turns may have left the prompt's window, or a session has ended.
+
+        After activity that is known without reading the turns of the whole session: of those that
+        are not in the summary there are few.
+        """
+        relationship, policy = context.relationship, context.policy
+        summarised = context.summarised_turn_id
+        scheduled = "episodes" in relationship.steps_due
+        over = len(_active_sessions(context)) < len(relationship.open_sessions)
+        if scheduled or over or not policy.on("summary"):
+            return True
+        if summarised > relationship.narrated_turn_id:
+            return True
+        turns = await context.said_after(summarised, MAX_TURNS)
+        tokens = sum(context.model.count_tokens(turn.content) for turn in turns)
+        return len(turns) > MAX_PROMPT_TURNS or tokens > policy.working_tokens
 
     async def _write_episodes(
         self,
@@ -305,8 +320,7 @@ class StepRunner:
         await context.load()
         await update_core_memory(context)
         for change_set in context.relationship.change_sets_for("hot"):
-            async with context.changing() as changes:
-                await changes.remove_change_set(change_set)
+            context.plan(partial(RecordChanges.remove_change_set, change_set=change_set))
         return Outcome(produced=True)
 
     async def _usage_patterns(self, context: CurationContext) -> Outcome:
@@ -320,6 +334,15 @@ class StepRunner:
         sessions = await self._store.session_usage(relationship.id)
         await update_usage_patterns(context, sessions, change_set)
         return Outcome(produced=True)
+
+
+def _active_sessions(context: CurationContext) -> set[UUID]:
+    """Return the open sessions that are not over yet."""
+    return {
+        session.id
+        for session in context.relationship.open_sessions
+        if not is_over(session, context.policy, context.now)
+    }
 
 
 def _has_more(turns: Sequence[TranscriptTurn], last_turn: int | None, limit: int) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from foremind.background.curation_context import CurationContext
-from foremind.background.due_work import turns_to_summarise
+from foremind.background.due_work import MILESTONES, UNTOUCHED, turns_to_summarise
 from foremind.background.extractive_summary import Utterance, chars_of, top_sentences
 from foremind.background.prompts import SummaryAnswer, summary_prompt
 from foremind.domain.announcements import SummaryApplied
@@ -13,6 +13,7 @@ from foremind.domain.errors import UnusableAnswer
 from foremind.domain.record import Details, NewRecord
 from foremind.domain.relationship import TranscriptTurn
 from foremind.runtime.offload import run_or_offload
+from foremind.storage.record_changes import RecordChanges
 
 _MAX_LINES = 5
 _MAX_TOKENS = 400
@@ -27,9 +28,13 @@ async def summarise(context: CurationContext, turns: Sequence[TranscriptTurn]) -
     """
     previous = context.records_of("summary")[-1:]
     begun = previous[0].details.upto if previous else 0
-    batches = turns_to_summarise(
-        turns, context.relationship.messages, context.policy, context.model.count_tokens, begun
+    # A milestone matters only where there are more turns than a summary leaves.
+    messages = (
+        await context.curation.count_turns(context.relationship.id, MILESTONES[-1] + len(turns))
+        if len(turns) > UNTOUCHED
+        else 0
     )
+    batches = turns_to_summarise(turns, messages, context.policy, context.model.count_tokens, begun)
     if not batches:
         return False
     oldest = batches[0]
@@ -47,13 +52,17 @@ async def summarise(context: CurationContext, turns: Sequence[TranscriptTurn]) -
         turns=tuple(turn.id for turn in oldest),
     )
     applied = SummaryApplied(len(oldest), len(lines), context.made_by)
-    async with context.changing() as changes:
+
+    async def write(changes: RecordChanges) -> None:
         if previous:
             await changes.change(previous[0].id, summary, previous[0].revision)
         else:
             await changes.add(summary)
-        await changes.advance("summarised", oldest[-1].id, context.relationship.summarised_turn_id)
+        changes.advance("summarised", oldest[-1].id, context.relationship.summarised_turn_id)
         changes.summarised(applied)
+
+    context.plan(write)
+    context.summarised_turn_id = oldest[-1].id
     _log.info(
         "summary.applied",
         relationship_id=context.relationship.id,
@@ -61,7 +70,6 @@ async def summarise(context: CurationContext, turns: Sequence[TranscriptTurn]) -
         lines=applied.lines,
         made_by=applied.made_by,
     )
-    await context.reload()
     return True
 
 

@@ -11,6 +11,7 @@ from foremind.background.topic_candidates import (
 from foremind.domain.errors import UnusableAnswer
 from foremind.domain.record import Details, NewRecord, is_manual, search_text
 from foremind.runtime.offload import run_or_offload
+from foremind.storage.record_changes import RecordChanges
 from foremind.text.tokenization import words_of
 
 _MAX_UPDATES = 4  # topics that one run rewrites; the others wait for the next
@@ -36,14 +37,16 @@ async def update_topics(context: CurationContext) -> bool:
         and not context.dismissed("topics", candidate.key)
     ]
     incomplete = [await _write_paragraph(context, candidate) for candidate in stale[:_MAX_UPDATES]]
-    await context.reload()
+    await context.write_now()
     generated = [topic for topic in context.records_of("topics") if not is_manual(topic.made_by)]
     excess = len(generated) - _MAX_TOPICS
     if excess > 0:
         oldest = sorted(generated, key=lambda topic: topic.updated_at)[:excess]
-        async with context.changing() as changes:
+
+        async def evict(changes: RecordChanges) -> None:
             await changes.remove([topic.id for topic in oldest])
-        await context.reload()
+
+        context.plan(evict)
         return False  # the next run would write the evicted topics again
     return any(incomplete) or len(stale) > _MAX_UPDATES
 
@@ -63,12 +66,15 @@ async def _write_paragraph(context: CurationContext, candidate: TopicCandidate) 
         vector=await context.embed(search_text(title, text)),
         sources=tuple(source.id for source in (*candidate.episodes, *candidate.notes)),
     )
-    async with context.changing() as changes:
+
+    async def write(changes: RecordChanges) -> None:
         if previous is None:
             await changes.add(record)
         else:
             await changes.change(previous.id, record, previous.revision)
         await changes.remove([topic.id for topic in candidate.merged])
+
+    context.plan(write)
     return any(episode.id > last_episode for episode in candidate.episodes)
 
 

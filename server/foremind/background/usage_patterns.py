@@ -6,6 +6,7 @@ from statistics import median
 from foremind.background.curation_context import CurationContext
 from foremind.domain.record import NewRecord
 from foremind.domain.relationship import ChangeSet, SessionUsage
+from foremind.storage.record_changes import RecordChanges
 from foremind.text.languages.prompt_words import record_words
 
 _MIN_SESSIONS = 10
@@ -27,7 +28,8 @@ async def update_usage_patterns(
     known = {
         entry.title: entry for entry in context.records_of("profile") if entry.kind == "inferred"
     }
-    async with context.changing() as changes:
+
+    async def write(changes: RecordChanges) -> None:
         for title, text in patterns.items() if context.policy.on("profile") else ():
             if context.dismissed("profile", title):
                 continue
@@ -48,8 +50,9 @@ async def update_usage_patterns(
         )
         if change_set is not None:
             await changes.remove_change_set(change_set)
+
+    context.plan(write)
     context.count_by_rules("habits")
-    await context.reload()
 
 
 def usage_patterns_of(sessions: Sequence[SessionUsage], language: str) -> dict[str, str]:

@@ -2,22 +2,29 @@
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Self
 from uuid import uuid4
 
 import structlog
 
-from foremind.background.dispatcher import INGEST_LEASE, LEASE, Dispatcher, lease_of
+from foremind.background.dispatcher import LEASE, Dispatcher
 from foremind.background.lane_runner import LaneRunner
 from foremind.background.lanes import MAX_LANES_PER_MODEL, RunningLane
 from foremind.background.status import StepStatus, step_statuses
-from foremind.background.step_definitions import ACTIVITY_STEPS, LANES, STEPS, due_steps
+from foremind.background.step_definitions import (
+    ACTIVITY_STEPS,
+    LANES,
+    STEPS,
+    scheduled_steps,
+    steps_to_schedule,
+)
 from foremind.background.step_runner import StepRunner
-from foremind.background.turn_steps import TurnSteps
 from foremind.domain.errors import ForemindError, NotFound
-from foremind.domain.step import RULES_PLACE
+from foremind.domain.step import RULES_PLACE, Claim, place_of
+from foremind.memory.importance_rating import ImportanceRater
+from foremind.memory.ingest import MemoryIngester
 from foremind.runtime.services import RuntimeServices
 from foremind.runtime.supervision import SupervisedLoop
 from foremind.storage.curation_store import CurationStore
@@ -47,7 +54,8 @@ class BackgroundWorker:
         curation_store: CurationStore,
         step_store: StepStore,
         steps: StepRunner,
-        turn_steps: TurnSteps,
+        ingester: MemoryIngester,
+        rater: ImportanceRater,
         runtime: RuntimeServices,
         has_peers: Callable[[], bool],
     ) -> None:
@@ -55,9 +63,7 @@ class BackgroundWorker:
         self._curation_store = curation_store
         self._step_store = step_store
         self._steps = steps
-        self._runner = LaneRunner(
-            curation_store, step_store, steps, turn_steps, runtime.clock, self.wake
-        )
+        self._runner = LaneRunner(step_store, steps, ingester, rater, runtime.clock)
         self._settings = runtime.settings
         self._clock = runtime.clock
         self._metrics = runtime.metrics
@@ -65,7 +71,13 @@ class BackgroundWorker:
         self._loop: SupervisedLoop | None = None
         self._lease_holder = uuid4()
         self._dispatcher = Dispatcher(
-            step_store, steps, self._runner, runtime.clock, self._lease_holder, has_peers
+            curation_store,
+            step_store,
+            steps,
+            self._runner,
+            runtime.clock,
+            self._lease_holder,
+            has_peers,
         )
         self._lanes = self._dispatcher.lanes
         # Monotonic times; None before the first.
@@ -86,8 +98,17 @@ class BackgroundWorker:
             await self._step_store.release_claims(self._lease_holder)
 
     def wake(self, relationship_id: int) -> None:
-        """Have a relationship looked at: there may be something to do, such as a turn to ingest."""
+        """Have a relationship visited and its turns ingested: something was changed there."""
+        self._dispatcher.ingest_soon(relationship_id)
         self._dispatcher.visit_soon(relationship_id)
+
+    def ingest_soon(self, relationship_id: int, turn_ids: Sequence[int] = ()) -> None:
+        """Have the turns of a relationship ingested that wait for it.
+
+        Args:
+            turn_ids: turns that wait for a reply no longer.
+        """
+        self._dispatcher.ingest_soon(relationship_id, turn_ids)
 
     async def schedule_now(self, relationship_id: int) -> None:
         """Schedule a check of a relationship as soon as possible."""
@@ -105,10 +126,10 @@ class BackgroundWorker:
         Raises:
             NotFound: there is no such relationship.
         """
-        relationship = await self._curation_store.relationship_state(relationship_id)
+        now = self._clock.now()
+        relationship = await self._curation_store.relationship_state(relationship_id, now)
         if relationship is None:
             raise NotFound("id: expected the id of a relationship", param="id")
-        now = self._clock.now()
         states = await self._step_store.step_states(relationship_id)
         places = {state.place for state in states} - {RULES_PLACE}
         claims = {place: await self._step_store.claims_at_place(place, now) for place in places}
@@ -128,6 +149,7 @@ class BackgroundWorker:
             self._lanes.waiting_for_slot(relationship_id),
             behind | {step: waiting.get(step, 0) for step in _BY_TURN},
             now,
+            relationship.due_at,
         )
 
     async def update_metrics(self) -> None:
@@ -162,30 +184,42 @@ class BackgroundWorker:
         Raises:
             StorageUnavailable: try again later.
         """
-        relationship = await self._curation_store.relationship_state(relationship_id)
+        while turns := await self._step_store.claim_turns(
+            relationship_id, (), now := self._clock.now(), now + LEASE
+        ):
+            await self._runner.ingest(relationship_id, turns)
+        relationship = await self._curation_store.relationship_state(
+            relationship_id, self._clock.now()
+        )
         if relationship is None:
             return
-        await self._runner.schedule(relationship, ACTIVITY_STEPS, self._clock.now())
+        place = place_of(self._steps.policy_of(relationship).chat_model)
+        await self._step_store.schedule(
+            relationship_id, scheduled_steps(ACTIVITY_STEPS, place), self._clock.now()
+        )
         for _ in range(_MAX_ROUNDS):
-            states = await self._step_store.step_states(relationship_id)
-            now = self._clock.now()
-            due = [lane for lane in LANES if due_steps(states, lane, now)]
-            ran = [await self._run_if_unclaimed(RunningLane(relationship_id, lane)) for lane in due]
-            if not any(ran):
+            if not await self._run_lanes(relationship_id):
                 return
 
-    async def _run_if_unclaimed(self, lane: RunningLane) -> bool:
-        """Run a lane under a claim of its own; return False if another worker has claimed it."""
-        holder, now = uuid4(), self._clock.now()
-        if not await self._step_store.claim(
-            lane.relationship_id, lane.lane, RULES_PLACE, holder, now, now + LEASE
-        ):
+    async def _run_lanes(self, relationship_id: int) -> bool:
+        """Run the lanes of a relationship under claims of their own; return whether any was due."""
+        now = self._clock.now()
+        relationship = await self._curation_store.relationship_state(relationship_id, now)
+        if relationship is None:
             return False
-        try:
-            await self._runner.run(lane)
-        finally:
-            await self._step_store.release_claim(lane.relationship_id, lane.lane, holder)
-        return True
+        place = place_of(self._steps.policy_of(relationship).chat_model)
+        steps, active_at = steps_to_schedule(relationship, place, now)
+        ran = False
+        for name in LANES:
+            lane, claim = RunningLane(relationship, name, place), Claim(uuid4(), now + LEASE)
+            lane.states = await self._step_store.claim(
+                relationship_id, {name: lane.place}, claim, now, steps, active_at
+            )
+            steps, active_at = [], None  # once
+            if lane.states:
+                ran = True
+                await self._runner.run(lane, claim)
+        return ran
 
     async def _run(self, loop: SupervisedLoop) -> None:
         self._dispatcher.start()
@@ -203,9 +237,7 @@ class BackgroundWorker:
             return
         before = self._lanes.claimed()
         try:
-            renewed = await self._step_store.renew(
-                self._lease_holder, now + LEASE, now + INGEST_LEASE
-            )
+            renewed = await self._step_store.renew(self._lease_holder, now + LEASE)
         except ForemindError:  # perhaps one node of a sharded database is away
             await self._renew_each(before.values())
             raise
@@ -214,13 +246,13 @@ class BackgroundWorker:
             if lane.task is not None:
                 lane.task.cancel()
         for key in renewed - before.keys():
-            if key not in self._lanes:  # releasing it had failed
+            if self._lanes.get(*key) is None:  # releasing it had failed
                 await self._step_store.release_claim(*key, self._lease_holder)
 
     async def _renew_each(self, lanes: Iterable[RunningLane]) -> None:
         """Renew leases one by one, where that is possible."""
         for lane in lanes:
-            until = self._clock.now() + lease_of(lane.lane)
+            until = self._clock.now() + LEASE
             with contextlib.suppress(ForemindError):
                 await self._step_store.renew_one(
                     lane.relationship_id, lane.lane, self._lease_holder, until

@@ -276,7 +276,7 @@ async def _apply_edit(
         remover = RecordRemover(
             built.stores.records, CurationStore(built.database), build_eraser(built)
         )
-        await remover.remove(relationship_id, _operator(), edit.record)
+        await remover.remove(relationship_id, _operator(), edit.record, built.runtime.clock.now())
     else:
         change = ManualEdit(edit.content, edit.title, edit.kind, None, edit.revision)
         await editor.change(relationship_id, _operator(), edit.record, change, "developer")

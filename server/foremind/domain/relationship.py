@@ -82,7 +82,8 @@ class RelationshipState:
 
     `settings` are the relationship's own. The five turn ids are the last turns processed by: stated
     facts, the profile, notes, the summary, and episodes. `erasures` is the erasure count when this
-    was read, `salt` that of the digests in `dismissed`.
+    was read, `salt` that of the digests in `dismissed`. `due_at` is when activity is to be looked
+    at; `steps_due` are due in lanes other than ingest; open sessions begin with the longest idle.
     """
 
     id: int
@@ -102,7 +103,10 @@ class RelationshipState:
     salt: UUID
     erasures: int
     remade: tuple[ChangeSet, ...]
-    messages: int
+    companion_id: int
+    due_at: datetime | None
+    steps_due: frozenset[str]
+    open_sessions: tuple["OpenSession", ...]
 
     def change_sets_for(self, layer: RecordLayer) -> list[ChangeSet]:
         """Return the change sets of a layer; one without turns means the whole layer."""

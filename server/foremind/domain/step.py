@@ -1,11 +1,11 @@
 """Steps of background work: their schedule, their state, and the leases that workers hold."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Literal
+from typing import Literal, NamedTuple
+from uuid import UUID
 
-from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.policy import ChatModelPolicy
 
 #: What a relationship's workers do side by side, each by one of them at a time: ingest turns, work
@@ -13,6 +13,15 @@ from foremind.domain.policy import ChatModelPolicy
 Lane = Literal["ingest", "rules", "model", "rating"]
 #: Steps that take turns one by one, each in the lane of its name.
 TurnStep = Literal["ingest", "rating"]
+
+#: How long a message waits to be ingested together with the reply to it.
+WITH_REPLY = timedelta(seconds=2)
+#: All other work on what was said waits for a lull of the conversation, so that several exchanges
+#: share its cost and its model requests: for so long after the last one, at most so long after the
+#: first, or for so many.
+LULL = timedelta(seconds=45)
+GATHERED_FOR = timedelta(seconds=90)
+MAX_GATHERED = 6
 
 #: The place of work without a model; every other place is a model on a model server.
 RULES_PLACE = ""
@@ -23,16 +32,6 @@ def place_of(chat_model: ChatModelPolicy) -> str:
     if not chat_model.url:
         return RULES_PLACE
     return sha256(f"{chat_model.url}\n{chat_model.model}".encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True, slots=True)
-class PendingRelationship:
-    """A relationship with new activity whose steps must be scheduled, and its settings."""
-
-    id: int
-    due_at: datetime
-    companion_settings: CompanionSettings
-    settings: RelationshipSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +64,25 @@ class StepState:
     turns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimableLane:
-    """A lane of a relationship with steps that are due; `place` is the queue they wait in."""
+class FinishedStep(NamedTuple):
+    """What became of a step: when it is due next, or how often it failed, why, since when held.
 
-    relationship_id: int
-    lane: Lane
-    place: str
-    companion_id: int
+    `marks` is the number of its requests as of its beginning.
+    """
+
+    step: str
+    marks: int
+    due_at: datetime | None
+    attempts: int = 0
+    code: str | None = None
+    held_at: datetime | None = None
+
+
+class Claim(NamedTuple):
+    """In whose name lanes are claimed, and until when unless that is renewed."""
+
+    holder: UUID
+    until: datetime
 
 
 @dataclass(frozen=True, slots=True)

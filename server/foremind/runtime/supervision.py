@@ -282,6 +282,8 @@ class TaskSet:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def stop(self) -> None:
-        """Cancel all tasks and wait until they have ended."""
+    async def stop(self, after_s: float = 0.0) -> None:
+        """Wait until all tasks have ended; cancel those that have not within a time."""
+        if after_s and self._tasks:
+            await asyncio.wait(self._tasks, timeout=after_s)
         await stop(*self._tasks)

@@ -25,6 +25,7 @@ from foremind.storage.database import Database
 from foremind.storage.user_store import reset_user_without_data
 
 MAX_TURNS = 1000  # per query
+_MAX_STEPS = 64  # that are due
 
 
 class CurationStore:
@@ -53,6 +54,13 @@ class CurationStore:
             await self._database.execute("schedule_retention", row["id"], now, row["applies"])
         return len(rows)
 
+    async def count_turns(self, relationship_id: int, limit: int) -> int:
+        """Count what was said, up to a limit."""
+        row = await self._database.for_relationship(relationship_id).row(
+            "count_turns", relationship_id, limit
+        )
+        return 0 if row is None else int(row["count"])
+
     async def unkept_turns(self, relationship_id: int) -> list[int]:
         """Return the ids of turns in closed sessions that were not to be kept."""
         rows = await self._database.for_relationship(relationship_id).rows(
@@ -60,18 +68,23 @@ class CurationStore:
         )
         return [row["id"] for row in rows]
 
-    async def relationship_state(self, relationship_id: int) -> RelationshipState | None:
-        """Return the state of a relationship; None if it no longer exists."""
-        row = await self._database.for_relationship(relationship_id).row(
-            "relationship_state", relationship_id
-        )
+    async def relationship_state(
+        self, relationship_id: int, now: datetime
+    ) -> RelationshipState | None:
+        """Return the state of a relationship, with its steps that are due; None if it is gone."""
+        row = await self._database.row("relationship_state", relationship_id, now, _MAX_STEPS)
         if row is None:
             return None
         values = without_settings(row) | {
             "companion_settings": settings_from_json(row["companion_settings"]),
             "dismissed": frozenset(row["dismissed"]),
+            "steps_due": frozenset(row["steps_due"]),
+            "open_sessions": tuple(
+                map(OpenSession, row["sessions_open"], row["sessions_active_at"])
+            ),
             "remade": msgspec.json.decode(row["remade"], type=tuple[ChangeSet, ...]),
         }
+        del values["sessions_open"], values["sessions_active_at"]
         return RelationshipState(**values, settings=relationship_settings(row))
 
     async def turns_after(
@@ -103,11 +116,6 @@ class CurationStore:
             "last_closed_session", relationship_id, MAX_TURNS
         )
         return [_turn(row) for row in rows]
-
-    async def open_sessions(self, relationship_id: int) -> Sequence[OpenSession]:
-        """Return the sessions that are not closed, the longest idle first."""
-        rows = await self._database.rows("open_sessions", relationship_id)
-        return [OpenSession(**dict(row)) for row in rows]
 
     async def close_session(
         self, relationship_id: int, session_id: UUID, now: datetime, idle_since: datetime

@@ -28,13 +28,8 @@ from foremind.domain.record import (
 from foremind.storage.database import Database, DatabaseConnection
 from foremind.storage.relationship_transaction import RelationshipTransaction
 
-_ADVANCE: dict[Cursor, str] = {
-    "stated": "advance_stated",
-    "profiled": "advance_profiled",
-    "noted": "advance_noted",
-    "summarised": "advance_summarised",
-    "narrated": "advance_narrated",
-}
+_CURSORS: tuple[Cursor, ...] = ("stated", "profiled", "noted", "summarised", "narrated")
+_GONE = "Some of the turns were erased meanwhile."
 
 
 class RecordChanges:
@@ -49,6 +44,8 @@ class RecordChanges:
         self._fingerprint = fingerprint
         self._now = now
         self._changed = False
+        # Where cursors are moved to, and where they were when the work began, None for anywhere.
+        self._cursors: dict[Cursor, tuple[int, int | None]] = {}
         self._summary: SummaryApplied | None = None
 
     @classmethod
@@ -76,7 +73,7 @@ class RecordChanges:
         ) as transaction:
             changes = cls(transaction, fingerprint, now)
             yield changes
-            await changes.announce()
+            await changes.finish()
 
     async def check_turns(self, turn_ids: Collection[int]) -> None:
         """Check that no turn was erased.
@@ -84,9 +81,11 @@ class RecordChanges:
         Raises:
             Conflict: some were.
         """
+        if not turn_ids:
+            return
         row = await self.connection.row("missing_turns", self.relationship_id, list(turn_ids))
         if row is not None and row["count"]:
-            raise Conflict("Some of the turns were erased meanwhile.")
+            raise Conflict(_GONE)
 
     async def add(self, record: NewRecord) -> int:
         """Store a record and return its id.
@@ -96,7 +95,6 @@ class RecordChanges:
             ModelMismatch: the store belongs to another embedding model.
         """
         record = truncate_to_limits(record)
-        await self.check_turns(record.turns)
         row = await self.connection.row(
             "insert_record",
             self.relationship_id,
@@ -111,10 +109,13 @@ class RecordChanges:
             record.session_id,
             record.occurred_at or self._now,
             self._fingerprint,
+            *_columns(record.turns, record.sources),
         )
-        if row is None:
+        assert row is not None
+        if row["gone"]:
+            raise Conflict(_GONE)
+        if row["id"] is None:
             raise ModelMismatch("The store belongs to another embedding model by now.")
-        await self.add_sources(row["id"], record.turns, record.sources)
         self._changed = True
         return int(row["id"])
 
@@ -190,13 +191,8 @@ class RecordChanges:
         """Add turns and records that a record is derived from, which date it."""
         if turns or sources:
             await self.connection.execute(
-                "add_sources",
-                self.relationship_id,
-                record_id,
-                [*turns, *[None] * len(sources)],
-                [*[None] * len(turns), *sources],
+                "add_sources", self.relationship_id, record_id, *_columns(turns, sources)
             )
-            await self.connection.execute("date_record", self.relationship_id, record_id)
             self._changed = True
 
     async def remove_change_set(self, change_set: msgspec.Struct) -> None:
@@ -209,18 +205,15 @@ class RecordChanges:
         rows = await self.connection.rows("records_of_layers", self.relationship_id, list(layers))
         return {row["id"] for row in rows}
 
-    async def advance(self, cursor: Cursor, turn_id: int, after: int | None = None) -> None:
-        """Advance a cursor to a turn.
+    def advance(self, cursor: Cursor, turn_id: int, after: int | None = None) -> None:
+        """Advance a cursor to a turn when this transaction commits.
+
+        That is refused (Conflict) if the cursor was moved meanwhile.
 
         Args:
             after: where the cursor was when the work began, None for anywhere.
-
-        Raises:
-            Conflict: the cursor was moved meanwhile.
         """
-        row = await self.connection.row(_ADVANCE[cursor], self.relationship_id, turn_id, after)
-        if row is None:
-            raise Conflict("The cursor was advanced meanwhile.")
+        self._cursors[cursor] = (turn_id, after)
         self._changed |= cursor == "summarised"
 
     async def audit(self, actor: str, action: str, subject: str) -> None:
@@ -233,12 +226,29 @@ class RecordChanges:
         """Include a summary of turns in the announcement."""
         self._summary = applied
 
-    async def announce(self) -> None:
-        """Announce the changes, if there are any, when this transaction commits."""
-        if not self._changed:
+    async def finish(self) -> None:
+        """Advance cursors, and announce the changes, if there are any, when this commits.
+
+        Raises:
+            Conflict: a cursor was moved meanwhile.
+        """
+        if not self._cursors and not self._changed:
             return
-        version = await self._transaction.layers_version()
-        self._transaction.announce(LayersChanged(self.relationship_id, version, self._summary))
+        moves = [self._cursors.get(cursor, (None, None)) for cursor in _CURSORS]
+        row = await self.connection.row(
+            "advance_cursors",
+            self.relationship_id,
+            *(to for to, _ in moves),
+            *(after for _, after in moves),
+            int(self._changed and self._transaction.raised_layers_version is None),
+        )
+        if row is None:
+            raise Conflict("A cursor was advanced meanwhile.")
+        if self._changed:
+            self._transaction.raised_layers_version = row["version"]
+            self._transaction.announce(
+                LayersChanged(self.relationship_id, row["version"], self._summary)
+            )
 
 
 async def records_made_of(
@@ -270,6 +280,13 @@ def digest_of(salt: UUID, layer: RecordLayer, key: str) -> str:
     """
     message = f"{layer}:{key.casefold().strip()}".encode()
     return hmac.new(salt.bytes, message, hashlib.sha256).hexdigest()[:32]
+
+
+def _columns(
+    turns: Collection[int], sources: Collection[int]
+) -> tuple[list[int | None], list[int | None]]:
+    """Return sources as two columns: of each, the turn or the record, the other being None."""
+    return [*turns, *[None] * len(sources)], [*[None] * len(turns), *sources]
 
 
 def _json(details: Details) -> str:

@@ -1,32 +1,38 @@
 """The schedule of background steps: due, claimed, failed, or held after repeated failures."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from foremind.domain.step import (
-    ClaimableLane,
+    Claim,
     ClaimLimits,
+    FinishedStep,
     Lane,
-    PendingRelationship,
     ScheduledStep,
     StepState,
     WaitingSteps,
 )
-from foremind.storage.companion_store import relationship_settings, settings_from_json
-from foremind.storage.database import Database
+from foremind.storage.database import Database, DatabaseConnection
 
 _MAX_TURNS_BEHIND = 1000  # counted per cursor
 _MAX_ROWS = 64  # due steps read by a poll: a relationship may have several
+#: Due steps, or turns, of a lane that are run before other lanes have their turn.
+MAX_STATES = 32
 _MAX_WAITING = 10_000  # steps counted per kind, for the metrics
 
 
 class FoundRelationships(NamedTuple):
-    """Relationships with something to do, and whether there may be more."""
+    """Relationships with turns to ingest, and with other work; of each, if there may be more."""
 
-    ids: list[int]
-    more: bool
+    to_ingest: list[int]
+    more_to_ingest: bool
+    to_visit: list[int]
+    more_to_visit: bool
+
+
+_NOBODY = Claim(UUID(int=0), datetime.min.replace(tzinfo=UTC))
 
 
 class StepStore:
@@ -45,44 +51,85 @@ class StepStore:
         self._known_steps = list(known_steps)
         self._held_for = held_for
 
-    async def pending_relationships(self, due_by: datetime, limit: int) -> list[int]:
-        """Return relationships with activity that was not scheduled yet, the oldest first."""
-        rows = await self._database.rows("pending_relationships", due_by, limit)
-        return [row["id"] for row in rows]
-
-    async def pending_relationship(
-        self, relationship_id: int, now: datetime
-    ) -> PendingRelationship | None:
-        """Return a relationship if it has activity that was not scheduled yet."""
-        row = await self._database.row("pending_relationship", relationship_id, now)
-        if row is None:
-            return None
-        return PendingRelationship(
-            row["id"],
-            row["due_at"],
-            settings_from_json(row["companion_settings"]),
-            relationship_settings(row),
-        )
-
-    async def schedule_pending(
-        self, pending: PendingRelationship, steps: Sequence[ScheduledStep], now: datetime
-    ) -> None:
-        """Schedule steps of such a relationship, unless another worker did."""
-        async with self._database.transaction() as connection:
-            if (
-                await connection.row("claim_pending_relationship", pending.id, pending.due_at)
-                is not None
-            ):
-                await connection.execute(
-                    "schedule_steps", pending.id, now, *_columns(steps), self._held_for
-                )
-
     async def schedule(
-        self, relationship_id: int, steps: Sequence[ScheduledStep], when: datetime
+        self,
+        relationship_id: int,
+        steps: Sequence[ScheduledStep],
+        when: datetime,
+        connection: DatabaseConnection | None = None,
     ) -> None:
         """Schedule steps at a time, unless they are due sooner or backing off after a failure."""
-        await self._database.execute(
-            "schedule_steps", relationship_id, when, *_columns(steps), self._held_for
+        await self.claim(relationship_id, {}, _NOBODY, when, steps, connection=connection)
+
+    async def claim(
+        self,
+        relationship_id: int,
+        lanes: Mapping[Lane, str],
+        claim: Claim,
+        now: datetime,
+        steps: Sequence[ScheduledStep] = (),
+        active_at: datetime | None = None,
+        connection: DatabaseConnection | None = None,
+    ) -> list[StepState]:
+        """Claim lanes of a relationship that are due, and return the due steps of those claimed.
+
+        Args:
+            lanes: those that may be claimed, with the place of each.
+            steps: to be scheduled first.
+            active_at: the time at which activity was to be looked at; if that is no longer so, no
+                step is scheduled. None where the steps do not depend on activity.
+            connection: of a transaction that it is to be part of.
+        """
+        rows = await (connection or self._database).rows(
+            "claim_steps",
+            relationship_id,
+            now,
+            active_at,
+            [step.step for step in steps],
+            [step.lane for step in steps],
+            [step.place for step in steps],
+            [active_at is not None for _ in steps],
+            self._held_for,
+            self._known_steps,
+            list(lanes),
+            list(lanes.values()),
+            claim.holder,
+            claim.until,
+            MAX_STATES,
+        )
+        return [StepState(**dict(row)) for row in rows]
+
+    async def claim_turns(
+        self, relationship_id: int, turn_ids: Sequence[int], now: datetime, until: datetime
+    ) -> list[StepState]:
+        """Take the turns that are to be ingested, and return them; at a later time others may.
+
+        Args:
+            turn_ids: turns that are taken although they are not due yet.
+        """
+        rows = await self._database.rows(
+            "claim_turns", relationship_id, now, until, list(turn_ids), MAX_STATES
+        )
+        return sorted((StepState(**dict(row)) for row in rows), key=lambda state: state.turn_id)
+
+    async def finish(
+        self,
+        relationship_id: int,
+        steps: Sequence[FinishedStep],
+        now: datetime,
+        released: Sequence[Lane],
+        holder: UUID,
+        connection: DatabaseConnection | None = None,
+    ) -> None:
+        """Record what became of steps; one that succeeded stays due if it was scheduled since.
+
+        Args:
+            released: lanes on which the holder's claims end.
+            connection: of a transaction that it is to be part of.
+        """
+        columns = zip(*steps, strict=True) if steps else ([] for _ in FinishedStep._fields)
+        await (connection or self._database).execute(
+            "finish_steps", relationship_id, now, list(released), holder, *map(list, columns)
         )
 
     async def retry_failed(self, relationship_id: int, now: datetime) -> None:
@@ -99,64 +146,47 @@ class StepStore:
             await self._database.execute("retry_held_step", *row, now, since)
         return len(held)
 
-    async def set_place(self, relationship_id: int, lane: Lane, place: str) -> None:
-        """Set the model server that the steps of a lane use."""
-        await self._database.execute("set_step_place", relationship_id, lane, place)
-
-    async def claimable_lanes(
-        self, now: datetime, due_by: datetime, limits: ClaimLimits, limit: int
+    async def relationships_due(
+        self, now: datetime, due_by: datetime, limits: ClaimLimits, limit: int, ingest: int
     ) -> FoundRelationships:
-        """Return the relationships of the steps that have been due the longest and may start.
+        """Return the relationships with something to do since a time, the longest waiting first.
 
-        Turns that wait to be ingested do not count.
+        Args:
+            due_by: what has been due since then.
+            limits: of the lanes other than ingest that may be claimed.
+            limit: of relationships of each kind.
+            ingest: most relationships with turns to be ingested.
         """
         rows = await self._database.rows(
-            "claimable_lanes",
+            "relationships_due",
             now,
+            due_by,
+            ingest > 0,
+            limit,
             list(limits.full),
             limits.models_full,
             [place for place, _ in limits.full_of],
             [companion for _, companion in limits.full_of],
-            _MAX_ROWS,
-            due_by,
             self._known_steps,
+            _MAX_ROWS,
         )
-        return _found(rows, limit)
-
-    async def claimable_ingest(
-        self, now: datetime, due_by: datetime, limit: int
-    ) -> FoundRelationships:
-        """Return the relationships of the turns that have waited the longest to be ingested."""
-        rows = await self._database.rows("claimable_ingest", now, due_by, _MAX_ROWS)
-        return _found(rows, limit)
-
-    async def claimable_lanes_of(self, relationship_id: int, now: datetime) -> list[ClaimableLane]:
-        """Return the lanes of a relationship that are due and not claimed, once for each place."""
-        rows = await self._database.rows(
-            "claimable_lanes_of", relationship_id, now, self._known_steps
+        by_kind: dict[str, list[int]] = {"ingest": [], "activity": [], "steps": []}
+        for row in rows:
+            by_kind[row["kind"]].append(row["relationship_id"])
+        ids = list(dict.fromkeys(by_kind["steps"]))
+        more = (
+            len(by_kind["activity"]) == limit
+            or len(by_kind["steps"]) == _MAX_ROWS
+            or len(ids) > limit
         )
-        return [ClaimableLane(**dict(row)) for row in rows]
+        to_ingest = list(dict.fromkeys(by_kind["ingest"]))
+        more_to_ingest = len(by_kind["ingest"]) == _MAX_ROWS or len(to_ingest) > ingest
+        others = list(dict.fromkeys([*by_kind["activity"], *ids[:limit]]))
+        return FoundRelationships(to_ingest[:ingest], more_to_ingest, others, more)
 
-    async def claim(
-        self,
-        relationship_id: int,
-        lane: Lane,
-        place: str,
-        holder: UUID,
-        now: datetime,
-        until: datetime,
-    ) -> bool:
-        """Claim a lane of a relationship; return False if it is claimed already."""
-        row = await self._database.row(
-            "claim_lane", relationship_id, lane, place, holder, until, now
-        )
-        return row is not None
-
-    async def renew(
-        self, holder: UUID, until: datetime, ingest_until: datetime
-    ) -> set[tuple[int, Lane]]:
+    async def renew(self, holder: UUID, until: datetime) -> set[tuple[int, Lane]]:
         """Extend all claims of a worker; return the lanes it still holds."""
-        rows = await self._database.rows("renew_claims", holder, until, ingest_until)
+        rows = await self._database.rows("renew_claims", holder, until)
         return {(row["relationship_id"], row["lane"]) for row in rows}
 
     async def renew_one(
@@ -178,46 +208,23 @@ class StepStore:
         rows = await self._database.rows("steps_of_relationship", relationship_id)
         return [StepState(**dict(row)) for row in rows]
 
-    async def due_states(
-        self, relationship_id: int, lane: Lane, now: datetime, limit: int
-    ) -> list[StepState]:
-        """Return the states of a lane's due steps, at most `limit`, in the order of their turns."""
-        rows = await self._database.rows("due_steps_of_lane", relationship_id, lane, now, limit)
-        return [StepState(**dict(row)) for row in rows]
-
-    async def finish(
-        self, relationship_id: int, state: StepState, due: datetime | None, now: datetime
-    ) -> None:
-        """Record that a step succeeded; it stays due if it was scheduled since `state` was read."""
-        await self._database.execute(
-            "finish_step", relationship_id, state.step, state.marks, due, now
-        )
-
     async def drop_turn(self, relationship_id: int, state: StepState) -> None:
         """Record that a step has nothing to do with a turn, unless it was requested since."""
         await self._database.execute(
             "drop_turn", relationship_id, state.step, state.turn_id, state.marks
         )
 
-    async def fail(
-        self,
-        relationship_id: int,
-        state: StepState,
-        attempts: int,
-        code: str,
-        again: datetime | None,
-        held_at: datetime | None,
-    ) -> None:
-        """Record that a step failed, and when it is retried (`again`) or since when it is held."""
+    async def fail(self, relationship_id: int, state: StepState, failed: FinishedStep) -> None:
+        """Record that a step failed for one turn."""
         await self._database.execute(
             "fail_step",
             relationship_id,
             state.step,
             state.turn_id,
-            again,
-            attempts,
-            code,
-            held_at,
+            failed.due_at,
+            failed.attempts,
+            failed.code,
+            failed.held_at,
         )
 
     async def claimed_lanes(self, relationship_id: int, now: datetime) -> set[Lane]:
@@ -250,16 +257,3 @@ class StepStore:
         return [
             WaitingSteps(row["step"], row["reason"], row["waiting"], row["oldest"]) for row in rows
         ]
-
-
-def _found(rows: Sequence[Any], limit: int) -> FoundRelationships:
-    ids = list(dict.fromkeys(row["relationship_id"] for row in rows))
-    return FoundRelationships(ids[:limit], len(ids) > limit or len(rows) == _MAX_ROWS)
-
-
-def _columns(steps: Sequence[ScheduledStep]) -> tuple[list[str], list[str], list[str]]:
-    return (
-        [step.step for step in steps],
-        [step.lane for step in steps],
-        [step.place for step in steps],
-    )

@@ -233,7 +233,7 @@ class _ExportWriter:
             await self._complete_record(record, revisions_of.get(record.id, []), changes)
         await changes.check_total_size("records")
         await changes.audit(actor, "import", f"{len(export.turns)} turns")
-        await changes.announce()
+        await changes.finish()
 
     async def progress(self, export: Export, own: RelationshipSettings) -> None:
         progress = export.progress
@@ -308,7 +308,7 @@ class _ExportWriter:
             for memory in memories
         ]
         length = sum(memory.text.length for memory in new)
-        stored = (await store_memories(self._transaction, self._fingerprint, new, {}, length)).ids
+        stored = await store_memories(self._transaction, self._fingerprint, new, {}, length)
         self._memories |= {memory.id: stored[self._turns[memory.turn]] for memory in memories}
         for memory in memories:
             for turn_id in memory.again:

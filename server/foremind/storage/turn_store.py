@@ -12,7 +12,13 @@ from foremind.domain.announcements import ReplyStored, SessionTaken
 from foremind.domain.errors import Conflict, NotAuthenticated, NotFound, StorageUnavailable
 from foremind.domain.exchange import MAX_REPLIES
 from foremind.domain.relationship import relationship_id_of
-from foremind.domain.step import RULES_PLACE
+from foremind.domain.step import (
+    GATHERED_FOR,
+    LULL,
+    MAX_GATHERED,
+    RULES_PLACE,
+    WITH_REPLY,
+)
 from foremind.domain.turn import (
     AnswerElsewhere,
     InForce,
@@ -171,8 +177,8 @@ class TurnStore:
 
         It also tells what was in force then, by which the caller judges the reply.
 
-        When this returns, both are on disk, or the message already was. No process is notified:
-        whoever calls this wakes its own worker, and others look within a second.
+        When this returns, both are on disk, or the message already was. It is ingested together
+        with its reply, or without one if that takes longer.
 
         Args:
             kept: otherwise the turn is not ingested, and is erased after its session. A message
@@ -244,6 +250,7 @@ class TurnStore:
         kept: bool = True,
         erasures: int | None = None,
         origin: str = "",
+        urgent: bool = False,
     ) -> int | None:
         """Store what the player was shown of a reply, once per turn that it answers.
 
@@ -252,6 +259,7 @@ class TurnStore:
             kept: otherwise it is not ingested either, and is erased after its session.
             erasures: the number of erasures that its prompt reflects.
             origin: the window that it was made for, of which the others are told; empty for none.
+            urgent: background work on the exchange waits for no lull of the conversation.
 
         Returns:
             The id of the turn; None if a reply to `reply_to` is stored already, or if something
@@ -270,6 +278,10 @@ class TurnStore:
                 ingested and kept,
                 erasures,
                 kept,
+                urgent,
+                MAX_GATHERED,
+                now + LULL,
+                GATHERED_FOR,
             )
             if row is None:
                 return None
@@ -408,7 +420,8 @@ class TurnStore:
     async def _insert(
         self, turn: _NewTurn, kept: bool, claim: _Claim, terms: _Terms
     ) -> Mapping[str, Any] | None:
-        return await self._database.row("insert_user_turn", *turn, kept, *claim, *terms)
+        due_at = turn[-1] + WITH_REPLY
+        return await self._database.row("insert_user_turn", *turn, kept, *claim, *terms, due_at)
 
     async def _insert_in_transaction(
         self, turn: _NewTurn, kept: bool, claim: _Claim, terms: _Terms
@@ -449,7 +462,7 @@ async def _insert_stepwise(
     await connection.execute("keep_session_active", relationship_id, session_id, now)
     if row is not None and found["kept"]:
         await connection.execute(
-            "enqueue_turn", relationship_id, row["id"], found["companion_id"], now
+            "enqueue_turn", relationship_id, row["id"], found["companion_id"], now, now + WITH_REPLY
         )
     return {**found, "id": None if row is None else row["id"]}
 

@@ -2,34 +2,44 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 from foremind.background.lanes import RunningLane, RunningLanes
 from foremind.background.retry_policy import after_failure
 from foremind.background.step_definitions import STEPS_BY_NAME
-from foremind.domain.step import ClaimableLane, ClaimLimits, Lane
+from foremind.domain.companion import CompanionSettings, RelationshipSettings
+from foremind.domain.relationship import RelationshipState
+from foremind.domain.step import ClaimLimits, Lane
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
+
+
+def relationship_of(id_: int, companion: int) -> RelationshipState:
+    """Return a relationship in which nothing has happened."""
+    return RelationshipState(
+        id=id_, user_name="Ana", companion_name="Wren", time_zone="UTC", language=None,
+        companion_settings=CompanionSettings(), settings=RelationshipSettings(),
+        stated_turn_id=0, profiled_turn_id=0, noted_turn_id=0, summarised_turn_id=0,
+        narrated_turn_id=0, habits_at=None, dismissed=frozenset(), salt=UUID(int=0), erasures=0,
+        remade=(), companion_id=companion, due_at=None, steps_due=frozenset(), open_sessions=(),
+    )  # fmt: skip
 
 
 def running(*claims: tuple[Lane, str, int]) -> RunningLanes:
     """Return lanes of as many relationships: lane, place and companion."""
     lanes = RunningLanes()
-    for relationship, (lane, place, companion) in enumerate(claims):
-        lanes.add(ClaimableLane(relationship, lane, place, companion))
+    for id_, (lane, place, companion) in enumerate(claims):
+        lanes.add(RunningLane(relationship_of(id_, companion), lane, place))
     return lanes
 
 
-def test_ingest_and_other_lanes_do_not_count_against_each_other() -> None:
-    """However many of either are running."""
-    ingest: list[tuple[Lane, str, int]] = [("ingest", "", 1)] * 50
-    ingesting = running(*ingest)
-    assert ingesting.free_ingest_lanes() <= 0
-    assert ingesting.claim_limits() == ClaimLimits()
-    others: list[tuple[Lane, str, int]] = [("model", "a", number) for number in range(16)]
-    rules: list[tuple[Lane, str, int]] = [("rules", "", 1)] * 4
-    busy = running(*rules, *others)
-    assert busy.claim_limits() is None
-    assert busy.free_ingest_lanes() == RunningLanes().free_ingest_lanes() > 0
+def test_work_by_rules_and_by_models_does_not_count_against_each_other() -> None:
+    """However much of either is running."""
+    rules: list[tuple[Lane, str, int]] = [("rules", "a", 1)] * 4
+    assert running(*rules).claim_limits() == ClaimLimits(full=("",))
+    models: list[tuple[Lane, str, int]] = [("model", str(number), number) for number in range(16)]
+    assert running(*models).claim_limits() == ClaimLimits(models_full=True)
+    assert running(*rules, *models).claim_limits() is None
 
 
 def test_ratings_and_other_work_share_the_places_of_a_model() -> None:
@@ -49,7 +59,7 @@ async def test_a_lane_whose_lease_was_not_renewed_is_lost() -> None:
     assert lanes.lost(before, {(1, "rules")}) == [first]
     lanes.discard(first)
     assert lanes.lost(before, set()) == [second]
-    assert not RunningLane(1, "rules").waits_for_slot
+    assert not first.waits_for_slot
 
 
 def test_a_turn_backs_off_from_two_seconds_to_an_hour_and_is_held_after_twelve_failures() -> None:

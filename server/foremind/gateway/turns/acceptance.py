@@ -15,10 +15,7 @@ _log = structlog.get_logger("foremind.gateway")
 class Acceptance:
     """Reports the stored messages of one session to its client, and to what comes after them."""
 
-    def __init__(
-        self, relationship_id: int, services: SessionServices, callbacks: SessionCallbacks
-    ) -> None:
-        self._relationship_id = relationship_id
+    def __init__(self, services: SessionServices, callbacks: SessionCallbacks) -> None:
         self._services = services
         self._callbacks = callbacks
 
@@ -29,7 +26,6 @@ class Acceptance:
         ready_s = started.ready_at - incoming.arrived
         if context is not None and stored.kept:
             services.after_reply.ingester.cache_turn(stored.id, message.text, context.vector)
-        services.after_reply.background_worker.wake(self._relationship_id)  # to ingest it
         services.runtime.metrics.contexts.labels(at_enter.outcome).inc()
         services.runtime.metrics.stage_seconds.labels("ready").observe(ready_s)
         self._callbacks.on_context(message.text, at_enter)

@@ -15,6 +15,7 @@ from foremind.gateway.turns.session_callbacks import SessionCallbacks
 from foremind.llm.prompt.layout import PastTurn
 from foremind.retrieval.attribution import used_memories
 from foremind.runtime.offload import run_or_offload
+from foremind.text.pin_requests import text_to_pin
 
 _POLL_S = 0.5  # between two checks whether the database is back
 _STORE_WITHIN_S = 20.0  # a reply that was sent; meanwhile, messages after it wait
@@ -64,6 +65,7 @@ class ReplyDelivery:
             if turn_id is not None:
                 if turn.reply.model.is_generative and turn.stored.kept:  # it waits for ingest
                     self._services.after_reply.ingester.cache_turn(turn_id, result.text)
+                self._have_read(turn, turn_id)
                 await self._count_use(turn, result)
         except ForemindError as error:
             # The client has received it; only the stored copy is missing.
@@ -93,14 +95,23 @@ class ReplyDelivery:
                     kept=turn.stored.kept,
                     erasures=turn.erasures,
                     origin=self._callbacks.origin,
+                    urgent=text_to_pin(turn.message.text) is not None,
                 )
             except StorageUnavailable:
                 if clock.monotonic() >= given_up_at:
                     raise
             await clock.sleep(_POLL_S)
 
+    def _have_read(self, turn: RunningTurn, turn_id: int) -> None:
+        """Have an exchange ingested, and at once read for what is to be pinned."""
+        worker = self._services.after_reply.background_worker
+        relationship_id = self._conversation.opened.relationship_id
+        worker.ingest_soon(relationship_id, (turn.stored.id, turn_id))
+        if text_to_pin(turn.message.text) is not None:
+            worker.wake(relationship_id)
+
     async def _count_use(self, turn: RunningTurn, result: ReplyResult) -> None:
-        """Count what a stored reply was made of, and have it ingested."""
+        """Count what a stored reply was made of."""
         prompt, after_reply = turn.reply.prompt, self._services.after_reply
         relationship_id = self._conversation.opened.relationship_id
         now = self._conversation.touch()
@@ -109,4 +120,3 @@ class ReplyDelivery:
             len(result.text), lambda: used_memories(result.text, prompt.memories)
         )
         await after_reply.ingester.mark_used(relationship_id, used)
-        after_reply.background_worker.wake(relationship_id)

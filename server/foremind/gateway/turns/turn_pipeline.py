@@ -58,9 +58,7 @@ class TurnPipeline:
         self._claims = claims = MessageClaims(conversation, services)
         #: What is cached of the conversation.
         self.caches = caches = SessionCaches(conversation, replies)
-        self._acceptance = acceptance = Acceptance(
-            conversation.opened.relationship_id, services, callbacks
-        )
+        self._acceptance = acceptance = Acceptance(services, callbacks)
         self._answering = Answering(
             queue,
             claims,
