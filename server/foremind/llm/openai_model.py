@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from foremind.domain.errors import ModelServerError, TemporaryError
+from foremind.llm.answer_gate import is_looping
 from foremind.llm.chat_model import RestartedText
 from foremind.llm.completion_parser import StreamEnding
 from foremind.llm.completion_stream import (
@@ -51,7 +52,7 @@ class ChatModelOptions:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a model wrote, its thinking included; `cut_off` where the token limit ended it."""
+    """What a model wrote, its thinking included; `cut_off` where a limit or a loop ended it."""
 
     text: str
     cut_off: bool = False
@@ -183,7 +184,7 @@ class OpenAIChatModel:
                 capabilities.form = capabilities.accepted_form = form
 
         ending = StreamEnding()
-        parts: list[str] = []
+        text, looping = "", False
         request = CompletionRequest(
             self.options.model,
             messages,
@@ -199,13 +200,14 @@ class OpenAIChatModel:
         stream = stream_completion(self._client, request, ending, on_accepted)
         async with aclosing(stream) as pieces:
             async for piece in pieces:
-                parts.append(piece)
-        text = "".join(parts)
+                text += piece
+                if looping := is_looping(text):
+                    break
         thinking = ThinkingFilter()
         thinking.feed(text)
         capabilities.thinks |= thinking.thought or ending.reasoned
         capabilities.thinks_unmarked |= thinking.ended_unmarked
-        return Completion(text, ending.cut_off)
+        return Completion(text, ending.cut_off or looping)
 
     def expect(self, messages: Sequence[Message]) -> None:
         """Prefill what the next prompt is expected to begin with, if prompt tokens cost nothing.

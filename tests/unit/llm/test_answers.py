@@ -29,6 +29,7 @@ from foremind_eval.doubles.model_server import (
     is_background_request,
     scripted_model,
 )
+from tests.conftest import eventually
 
 ASKED: list[Message] = [
     {"role": "system", "content": "Summarise."},
@@ -88,6 +89,25 @@ async def test_thinking_is_never_part_of_the_reply() -> None:
         script.chars_per_token, script.reply = 1, lambda _: ["I think and think"]
         with pytest.raises(ModelServerError, match="thought aloud"):
             await reply_of(model, 9)
+
+
+@pytest.mark.parametrize(
+    ("begins", "goes_on"),
+    [
+        ('{"lines": ["She has a boat.", "', "brave, "),
+        ('{"lines": ["She has a boat.", "Today is Thursday, 26 November 2026', ". "),
+        ('{"lines": ["She has a boat."', ', "…"'),
+        ('{"lines": ["She has a boat."', ', "It is my day, dear.",\n      "It is your day, dear."'),
+    ],
+)
+async def test_an_answer_that_loops_is_ended(begins: str, goes_on: str) -> None:
+    """What came before that is used; the model is free for others."""
+    script = Script(reply=lambda _: [begins, *([goes_on] * 100_000)])
+    async with server(script) as model:
+        answer = await request_answer(model, ASKED, SummaryAnswer, 500_000)
+        await eventually(lambda: script.finished == ["left"])
+    assert answer.cut_off
+    assert answer.value.lines[0] == "She has a boat."
 
 
 async def test_a_reply_of_reasoning_only_has_its_own_error() -> None:
