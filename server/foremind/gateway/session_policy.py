@@ -1,6 +1,7 @@
 """The settings in force in a session, and the versions that its contexts depend on."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from foremind.domain.companion import Companion, RelationshipSettings
@@ -15,6 +16,26 @@ from foremind.llm.prompt.token_counter import counter_for
 from foremind.text.languages.language_files import ENGLISH
 from foremind.typeahead.context_builder import RetrievalScope
 from foremind.typeahead.context_cache import CacheKey
+
+
+class _Versions(NamedTuple):
+    memory: int
+    layers: int
+    document_deletions: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownScope:
+    """The scope of the newest versions, and what it was made of."""
+
+    companion: Companion
+    policy: Policy
+    versions: _Versions
+    scope: RetrievalScope
+
+    def is_of(self, companion: Companion, policy: Policy) -> bool:
+        return self.companion is companion and self.policy is policy
 
 
 class SessionPolicy:
@@ -49,6 +70,7 @@ class SessionPolicy:
         self.prompt_language = prompt_language
         self._language = opened.language or ENGLISH
         self._consented = opened.consented
+        self._scope: _KnownScope | None = None
         self._resolve()
 
     @property
@@ -117,26 +139,45 @@ class SessionPolicy:
     def retrieval_scope(self, policy: Policy | None = None) -> RetrievalScope:
         """Return whose memories are searched, and the cache key of the contexts.
 
+        It is made anew only where something in it changed.
+
         Args:
             policy: the settings of a turn; by default those of the session.
         """
-        layers = self._services.context.layer_cache.get(self._relationship_id)
+        context = self._services.context
         companion = self.companion
         policy = policy or self._policy
+        layers = context.layer_cache.get(self._relationship_id)
+        versions = _Versions(
+            self._memory_version,
+            self._layers_version if layers is None else layers.version,
+            context.library.deletion_count(companion.id),
+            self._epoch,
+        )
+        known = self._scope
+        if known is None or known.versions != versions or not known.is_of(companion, policy):
+            known = self._scope = _KnownScope(
+                companion, policy, versions, self._new_scope(companion, policy, versions)
+            )
+        return known.scope
+
+    def _new_scope(
+        self, companion: Companion, policy: Policy, versions: _Versions
+    ) -> RetrievalScope:
         return RetrievalScope(
             self._relationship_id,
             companion.id,
             self._user_name,
             CacheKey(
-                epoch=self._epoch,
-                memory_version=self._memory_version,
-                layers_version=self._layers_version if layers is None else layers.version,
+                epoch=versions.epoch,
+                memory_version=versions.memory,
+                layers_version=versions.layers,
                 companion_version=companion.version,
                 model=self._services.chat_models.model_name_for(policy.chat_model),
                 embedding=self._services.context.embedder.manifest.fingerprint,
                 recall_policy=policy.recall,
                 layer_policy=policy.layers,
-                document_deletions=self._services.context.library.deletion_count(companion.id),
+                document_deletions=versions.document_deletions,
                 language=self.prompt_language,
             ),
             self.time_zone,

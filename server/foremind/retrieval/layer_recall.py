@@ -51,11 +51,6 @@ class RecordIndex:
             for reference in record.refs:
                 self._by_reference[reference].add(index)
 
-    @classmethod
-    def of(cls, records: Sequence[Record]) -> "RecordIndex":
-        """Index records; most relationships have none, and share one empty index."""
-        return cls(records) if records else _EMPTY
-
     def find(
         self,
         vector: Vector,
@@ -82,9 +77,6 @@ class RecordIndex:
             key=lambda i: (-(scores.get(i, 0.0) + (i in named)) * weight(self._records[i]), -i),
         )
         return [self._records[index] for index in order[:limit]]
-
-
-_EMPTY = RecordIndex(())
 
 
 def references_in(text: str) -> list[str]:

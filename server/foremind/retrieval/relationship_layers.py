@@ -93,24 +93,29 @@ class RelationshipLayers:
         self._manifest = manifest
 
         in_layer = partial(of_layer, records)
-        self._episodes = RecordIndex.of(in_layer("episodes"))
-        self._topics = RecordIndex.of(in_layer("topics"))
-        self._pinned = RecordIndex.of(in_layer("vault"))
-        self._notes = RecordIndex.of(in_layer("scratchpad"))
-        self._questions = RecordIndex.of(unsettled_questions(records))
+        found: dict[LayerName, Sequence[Record]] = {
+            "topics": in_layer("topics"),
+            "episodes": in_layer("episodes"),
+            "scratchpad": in_layer("scratchpad"),
+            "questions": unsettled_questions(records),
+            "vault": in_layer("vault"),
+        }
+        #: The layers that a draft is to be searched in, indexed: those with records.
+        self.searchable = {layer: RecordIndex(own) for layer, own in found.items() if own}
 
     def recall(self, layer: LayerName, draft: LayerQuery) -> Section:
-        """Return the records of a layer that match a draft."""
+        """Return the records of a layer that match a draft, one of those that are searchable."""
+        index = self.searchable[layer]
         vector, now, language = draft.vector, draft.now, draft.prompt_language
         references = draft.references
         if layer == "episodes":
             minimum = calibrated_cosine(self._manifest, MIN_EPISODE_COSINE)
-            records = self._episodes.find(vector, references, minimum, MAX_EPISODES)
+            records = index.find(vector, references, minimum, MAX_EPISODES)
             lines = [episode_line(record, now, language) for record in records]
         elif layer == "topics":
             minimum = calibrated_cosine(self._manifest, MIN_TOPIC_COSINE)
             half_life = draft.policy.topic_half_life
-            records = self._topics.find(
+            records = index.find(
                 vector, references, minimum, MAX_TOPICS,
                 lambda record: topic_weight(record, now, half_life),
             )  # fmt: skip
@@ -121,11 +126,11 @@ class RelationshipLayers:
                 *references,
                 *(reference for text in draft.recalled_texts for reference in references_in(text)),
             ]
-            records = self._questions.find(vector, references, minimum, MAX_QUESTIONS)
+            records = index.find(vector, references, minimum, MAX_QUESTIONS)
             lines = [question_line(record, draft.user_name, now, language) for record in records]
         elif layer == "scratchpad":
             minimum = calibrated_cosine(self._manifest, MIN_NOTE_COSINE)
-            records = self._notes.find(vector, (), minimum, MAX_NOTES)
+            records = index.find(vector, (), minimum, MAX_NOTES)
             lines = [note_line(record, draft.user_name, language) for record in records]
         else:
             asking = asks_for_memory(draft.text, draft.language)
@@ -134,7 +139,7 @@ class RelationshipLayers:
                 if asking
                 else _UNREACHABLE_COSINE
             )
-            records = self._pinned.find(vector, references if asking else (), minimum, MAX_PINNED)
+            records = index.find(vector, references if asking else (), minimum, MAX_PINNED)
             lines = [vault_line(record, now, language) for record in records]
         return section(layer, lines, self.count, records)
 

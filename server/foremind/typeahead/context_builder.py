@@ -115,16 +115,15 @@ class ContextBuilder:
             StorageUnavailable: what is cached could not be compared with the database.
         """
         started = self._clock.monotonic()
-        vector = await self._vector(text, current_scope, priority, known)
+        vector = await self._vector(text, current_scope(), priority, known)
         embedded = self._clock.monotonic()
-        references = await run_or_offload(len(text), lambda: references_in(text))
         changed = await self._refresh(current_scope().relationship_id)
         lore = await current_scope().lore(text)
         scope = current_scope()
         policy = scope.cache_key.layer_policy
-        draft = self._layer_query(scope, text, references, vector)
         # Those that are cached are read again if they changed: that is awaited.
         layers = None if changed else self._cached_layers(scope)
+        draft = self._layer_query(scope, text, vector)
         results, layers_ms, failed = await self._fetch_by_deadline(
             self._sources(scope, draft, read_records=layers is None), policy.deadline_s
         )
@@ -133,11 +132,14 @@ class ContextBuilder:
         memories = results.pop("memories", ())
         recalled: dict[LayerName, Section] = dict(results)
         recalled["memories"] = await _memories_section(memories, draft)
-        cache_key = msgspec.structs.replace(scope.cache_key, history=lore.history)
+        cache_key = scope.cache_key
         if layers is not None:
-            draft = replace(draft, recalled_texts=_related(memories))
-            await self._search_layers(layers, draft, recalled, layers_ms)
-            cache_key = msgspec.structs.replace(cache_key, layers_version=layers.version)
+            await self._search_layers(layers, draft, memories, recalled, layers_ms)
+        layers_version = cache_key.layers_version if layers is None else layers.version
+        if (layers_version, lore.history) != (cache_key.layers_version, cache_key.history):
+            cache_key = msgspec.structs.replace(
+                cache_key, history=lore.history, layers_version=layers_version
+            )
         return PreparedContext(
             text=text,
             cache_key=cache_key,
@@ -151,15 +153,11 @@ class ContextBuilder:
         )
 
     def _layer_query(
-        self,
-        scope: RetrievalScope,
-        text: str,
-        references: Sequence[str],
-        vector: npt.NDArray[np.float32],
+        self, scope: RetrievalScope, text: str, vector: npt.NDArray[np.float32]
     ) -> LayerQuery:
         return LayerQuery(
             text,
-            references,
+            (),
             vector,
             scope.user_name,
             scope.cache_key.layer_policy,
@@ -211,12 +209,11 @@ class ContextBuilder:
     async def _vector(
         self,
         text: str,
-        current_scope: Callable[[], RetrievalScope],
+        scope: RetrievalScope,
         priority: Priority,
         known: PreparedContext | None,
     ) -> npt.NDArray[np.float32]:
         """Return the vector of `text`, that of `known` if its embedding model is the same."""
-        scope = current_scope()
         if known is not None and known.cache_key.embedding == scope.cache_key.embedding:
             return known.vector
         return await self._embedder.embed_query(text, priority, scope.user_id)
@@ -256,16 +253,22 @@ class ContextBuilder:
         self,
         layers: RelationshipLayers,
         draft: LayerQuery,
+        memories: Sequence[Recalled],
         recalled: dict[LayerName, Section],
         layers_ms: dict[Any, float],
     ) -> None:
-        """Search the enabled layers of records for a draft; add sections and timings."""
-        chars = sum(map(len, (draft.text, *draft.recalled_texts)))
-        for layer in _SEARCHED_LAYERS:
-            if draft.policy.on(layer):
-                started = self._clock.monotonic()
-                recalled[layer] = await run_or_offload(chars, partial(layers.recall, layer, draft))
-                layers_ms[layer] = _ms(self._clock.monotonic() - started)
+        """Search the enabled layers that have records for a draft; add sections and timings."""
+        searched = [layer for layer in layers.searchable if draft.policy.on(layer)]
+        if not searched:
+            return
+        related = _related(memories)
+        chars = sum(map(len, (draft.text, *related)))
+        references = await run_or_offload(chars, lambda: references_in(draft.text))
+        draft = replace(draft, references=references, recalled_texts=related)
+        for layer in searched:
+            started = self._clock.monotonic()
+            recalled[layer] = await run_or_offload(chars, partial(layers.recall, layer, draft))
+            layers_ms[layer] = _ms(self._clock.monotonic() - started)
 
     def _missing(self, policy: LayerPolicy, failed: Mapping[_Source, str]) -> dict[LayerName, str]:
         """Return and count the layers that a prompt lacks, with the reasons."""

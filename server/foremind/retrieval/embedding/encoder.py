@@ -87,6 +87,6 @@ class OnnxEncoder:
 
     def word_share(self, letters: str) -> float | None:
         """Return what share of the words that begin with `letters` ends there, as WordShares."""
-        normalizer = self._tokenizer.normalizer
+        normalizer = None if letters.isascii() else self._tokenizer.normalizer
         plain = letters if normalizer is None else normalizer.normalize_str(letters)
         return self._word_shares.share(plain)
