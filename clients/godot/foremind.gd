@@ -31,6 +31,8 @@ var token := ""
 var user_id := ""
 ## What the companion calls the player, where there is no token.
 var user_name := ""
+## Whether `context.ready` is received: what was prepared for a draft, for a game that shows it.
+var contexts := false
 
 var _socket: WebSocketPeer = null
 var _wanted := false  # between `open` and `close`
@@ -151,9 +153,12 @@ func _dial() -> void:
 
 func _greet() -> void:
 	_greeted = true
-	var who := {"token": token}
+	var who := {"token": token, "contexts": contexts}
 	if token.is_empty():
-		who = {"user": {"id": user_id, "name": user_id if user_name.is_empty() else user_name}}
+		who = {
+			"user": {"id": user_id, "name": user_id if user_name.is_empty() else user_name},
+			"contexts": contexts,
+		}
 	if not _session_id.is_empty():
 		who["resume"] = {"session_id": _session_id, "seq": _seq}
 	_socket.send_text(JSON.stringify(Protocol.session_open(companion, who)))

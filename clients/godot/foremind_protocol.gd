@@ -53,21 +53,23 @@ const TURN_STORED := "turn.stored"
 ## `greeting` is the number of the greeting that the conversation begins with: 0 is the companion's
 ## own, others are the alternate greetings of its character card.
 ##
-## Optional: consent, event_id, follow, greeting, language, redirected, resume, time_zone,
-## token, user.
+## `contexts` states whether `context.ready` is to be sent.
+##
+## Optional: consent, contexts, event_id, follow, greeting, language, redirected, resume,
+## time_zone, token, user.
 static func session_open(companion: String, optional := {}) -> Dictionary:
 	var message := {"type": "session.open", "companion": companion}
 	message.merge(optional)
 	return message
 
 
-## A fresh token for the running session, a change to the session state, or both.
+## A fresh token for the running session, a change to the session state, or to what is sent.
 ##
 ## The token must belong to the same user; its scopes apply at once. The state is a merge patch:
 ## fields that are not named stay, null removes one. It applies to every later message and is
-## cleared when the session ends.
+## cleared when the session ends. `contexts` states whether `context.ready` is sent from now on.
 ##
-## Optional: event_id, state, token.
+## Optional: contexts, event_id, state, token.
 static func session_update(optional := {}) -> Dictionary:
 	var message := {"type": "session.update"}
 	message.merge(optional)

@@ -51,6 +51,11 @@ namespace Foremind
         /// </summary>
         public double AnswerTimeoutS { get; set; } = 30;
 
+        /// <summary>
+        /// Whether context.ready is received: what was prepared for a draft, for a game that shows it.
+        /// </summary>
+        public bool Contexts { get; set; }
+
         /// <exception cref="ArgumentException">Naming the option that is missing.</exception>
         internal void Check()
         {

@@ -71,9 +71,10 @@ namespace Foremind
         /// served here.</para>
         /// <para>`greeting` is the number of the greeting that the conversation begins with: 0 is the
         /// companion's own, others are the alternate greetings of its character card.</para>
+        /// <para>`contexts` states whether `context.ready` is to be sent.</para>
         /// </summary>
-        /// <param name="optional">By name: consent, event_id, follow, greeting, language, redirected,
-        /// resume, time_zone, token, user.</param>
+        /// <param name="optional">By name: consent, contexts, event_id, follow, greeting, language,
+        /// redirected, resume, time_zone, token, user.</param>
         public static Dictionary<string, object> SessionOpen(
             string companion, Dictionary<string, object> optional = null)
         {
@@ -82,13 +83,14 @@ namespace Foremind
         }
 
         /// <summary>
-        /// <para>A fresh token for the running session, a change to the session state, or
-        /// both.</para>
+        /// <para>A fresh token for the running session, a change to the session state, or to what is
+        /// sent.</para>
         /// <para>The token must belong to the same user; its scopes apply at once. The state is a
         /// merge patch: fields that are not named stay, null removes one. It applies to every later
-        /// message and is cleared when the session ends.</para>
+        /// message and is cleared when the session ends. `contexts` states whether `context.ready` is
+        /// sent from now on.</para>
         /// </summary>
-        /// <param name="optional">By name: event_id, state, token.</param>
+        /// <param name="optional">By name: contexts, event_id, state, token.</param>
         public static Dictionary<string, object> SessionUpdate(
             Dictionary<string, object> optional = null)
         {

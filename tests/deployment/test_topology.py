@@ -102,7 +102,7 @@ async def player(running: Topology, user: str) -> AsyncIterator[Player]:
     """Open a conversation at the proxy's door."""
     url = f"wss://{running.address(':8443')}/v1/ws"
     identity = Identity("wren", token=token(running, user))
-    async with Conversation(url, identity, first_retry_s=0.1) as conversation:
+    async with Conversation(url, identity, first_retry_s=0.1, contexts=True) as conversation:
         playing = Player(conversation)
         try:
             yield playing

@@ -74,6 +74,12 @@ export class Foremind extends EventTarget {
      * @returns {void}
      */
     addEventListener(type: string, listener: AnyListener, options?: ListenerOptions): void;
+    /**
+     * @param {string} type
+     * @param {any} listener
+     * @param {boolean | EventListenerOptions} [options]
+     */
+    removeEventListener(type: string, listener: any, options?: boolean | EventListenerOptions): void;
     /** True while messages go straight to the server. */
     get open(): boolean;
     /** Connect, and stay connected until `close()`. */

@@ -132,6 +132,10 @@ export class Foremind extends EventTarget {
    * @type {Map<string, {type: string, id: string, [field: string]: any}>}
    */
   #unaccepted = new Map();
+  /** Who handles "context.ready", which the server sends only while there are some. */
+  #prepares = new Set();
+  /** Whether the server was told that there are. */
+  #asked = false;
 
   /**
    * @param {Options} options
@@ -159,8 +163,8 @@ export class Foremind extends EventTarget {
   on(type, handle) {
     /** @param {Event} event */
     const listener = (event) => handle(/** @type {CustomEvent<Events[Type]>} */ (event).detail);
-    super.addEventListener(type, listener);
-    return () => super.removeEventListener(type, listener);
+    this.addEventListener(type, listener);
+    return () => this.removeEventListener(type, listener);
   }
 
   /**
@@ -186,6 +190,19 @@ export class Foremind extends EventTarget {
    */
   addEventListener(type, listener, options) {
     super.addEventListener(type, listener, options);
+    if (type === "context.ready") this.#prepares.add(listener);
+    this.#tellContexts();
+  }
+
+  /**
+   * @param {string} type
+   * @param {any} listener
+   * @param {boolean | EventListenerOptions} [options]
+   */
+  removeEventListener(type, listener, options) {
+    super.removeEventListener(type, listener, options);
+    if (type === "context.ready") this.#prepares.delete(listener);
+    this.#tellContexts();
   }
 
   /** True while messages go straight to the server. */
@@ -435,7 +452,8 @@ export class Foremind extends EventTarget {
       const who = this.#token ? { token: this.#token } : { user };
       const resume = this.#session ? { resume: this.#session } : {};
       const redirected = this.#redirected;
-      const open = { type: "session.open", companion, time_zone, language, follow: true, redirected };
+      const contexts = (this.#asked = this.#prepares.size > 0);
+      const open = { type: "session.open", companion, time_zone, language, follow: true, redirected, contexts };
       socket.send(JSON.stringify({ ...open, ...who, ...resume }));
     };
     socket.onerror = () => {}; // it is closed next; an error that nobody handles ends a program in Node
@@ -502,6 +520,7 @@ export class Foremind extends EventTarget {
     this.dispatchEvent(new CustomEvent(event.type, { detail: event }));
     if (event.type === "session.opened") {
       this.#tellState();
+      this.#tellContexts();
       for (const id of this.#unaccepted.keys()) this.#submit(id);
     }
     if (event.type === "error" && !this.#open) this.#notOpened(event.error);
@@ -568,6 +587,13 @@ export class Foremind extends EventTarget {
   #stopExpecting() {
     clearTimeout(this.#patience);
     this.#patience = undefined;
+  }
+
+  #tellContexts() {
+    const contexts = this.#prepares.size > 0;
+    if (!this.#open || contexts === this.#asked) return;
+    this.#asked = contexts;
+    this.#write({ type: "session.update", contexts });
   }
 
   #tellState() {

@@ -17,6 +17,8 @@
  *
  * `greeting` is the number of the greeting that the conversation begins with: 0 is the companion's
  * own, others are the alternate greetings of its character card.
+ *
+ * `contexts` states whether `context.ready` is to be sent.
  */
 export interface SessionOpen {
   type: "session.open";
@@ -30,6 +32,7 @@ export interface SessionOpen {
   follow?: boolean;
   redirected?: boolean;
   greeting?: number | null;
+  contexts?: boolean;
   event_id?: string | null;
 }
 
@@ -42,16 +45,17 @@ export interface UserClaim {
 }
 
 /**
- * A fresh token for the running session, a change to the session state, or both.
+ * A fresh token for the running session, a change to the session state, or to what is sent.
  *
  * The token must belong to the same user; its scopes apply at once. The state is a merge patch:
  * fields that are not named stay, null removes one. It applies to every later message and is
- * cleared when the session ends.
+ * cleared when the session ends. `contexts` states whether `context.ready` is sent from now on.
  */
 export interface SessionUpdate {
   type: "session.update";
   token?: string | null;
   state?: StatePatch | null;
+  contexts?: boolean | null;
   event_id?: string | null;
 }
 

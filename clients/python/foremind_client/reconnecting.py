@@ -128,6 +128,7 @@ class Conversation:
             that is silent for longer is connected to again.
         on_lost: called with the error whenever a connection ends or cannot be made; by default,
             it is logged as a warning.
+        contexts: whether `context.ready` is among the events.
 
     Raises:
         Unreachable: on entering, no session could be opened in time.
@@ -144,9 +145,11 @@ class Conversation:
         open_timeout_s: float | None = _OPEN_TIMEOUT_S,
         answer_timeout_s: float = _ANSWER_TIMEOUT_S,
         on_lost: Callable[[Exception], None] | None = None,
+        contexts: bool = False,
     ) -> None:
         self._route = Route(url)
         self._identity = identity
+        self._contexts = contexts
         self._first_retry_s = first_retry_s
         self._open_timeout_s = open_timeout_s
         self._answer_timeout_s = answer_timeout_s
@@ -462,6 +465,7 @@ class Conversation:
             resume=None if self._session is None else (self._session, self._seq),
             follow=True,
             redirected=self._route.redirected,
+            contexts=self._contexts,
         )
         if opened["type"] == "session.redirect":
             if self._route.redirect(opened["url"]):

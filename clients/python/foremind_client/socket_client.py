@@ -46,6 +46,7 @@ class Client:
         follow: bool = False,
         redirected: bool = False,
         greeting: int | None = None,
+        contexts: bool = True,
     ) -> Event:
         """Open a session, by token or as a named user.
 
@@ -58,6 +59,7 @@ class Client:
             follow: whether redirects are followed.
             redirected: whether one has been followed since the last session; there is no other.
             greeting: the number of the companion's greeting, 0 by default.
+            contexts: whether `context.ready` is to be sent.
 
         Raises:
             Closed: the server closed the connection.
@@ -77,6 +79,8 @@ class Client:
             message |= {"follow": True, "redirected": redirected}
         if greeting is not None:
             message["greeting"] = greeting
+        if not contexts:
+            message["contexts"] = False
         await self.send_raw(message)
         return await self.next_event()
 

@@ -123,7 +123,11 @@ class _Terminal:
         self._user = identity.name
         self._companion_name = identity.companion
         self._conversation = Conversation(
-            url, identity, open_timeout_s=None, on_lost=self._on_connection_lost
+            url,
+            identity,
+            open_timeout_s=None,
+            on_lost=self._on_connection_lost,
+            contexts=True,  # for the lamp
         )
         self._editor = LineEditor()
         self._state = "away"

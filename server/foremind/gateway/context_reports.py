@@ -26,6 +26,8 @@ class ContextReports:
         self._services = services
         self._client = client
         self._stream = stream
+        #: Whether the client wants `context.ready`.
+        self.wanted = True
 
     def prepared(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
         """A context for a draft is ready."""
@@ -40,6 +42,8 @@ class ContextReports:
                 self._emit(text, at_enter.context, at_enter.trigger)
 
     def _emit(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
+        if not self.wanted:
+            return
         if self._services.context.cache.predates_erasure(self._relationship_id, context):
             return
         now = self._services.runtime.clock.now().astimezone(self._session_policy.time_zone)

@@ -113,7 +113,7 @@ class Handshake:
                 await session.read_history()
 
     async def update(self, session: Session, message: SessionUpdate) -> None:
-        """Apply `session.update`: a fresh token, a state patch, or both.
+        """Apply `session.update`: a fresh token, a state patch, whether contexts are reported.
 
         Raises:
             InvalidMessage: there is nothing to do, or a field is wrong.
@@ -121,13 +121,15 @@ class Handshake:
             NotAllowed: the token belongs to another user, or lacks the companion or scope.
             Draining, NotFound, StorageUnavailable: the client may retry.
         """
-        if message.token is None and message.state is None:
-            raise InvalidMessage("token: expected a token or a state", param="token")
+        if message.token is None and message.state is None and message.contexts is None:
+            raise InvalidMessage("token: expected a token, a state or contexts", param="token")
         if message.token is not None:
             await self._renew(session, message.token)
         if message.state is not None:
             require_scope(session.principal, "memory:write")
             await session.change_state(message.state)
+        if message.contexts is not None:
+            session.contexts.wanted = message.contexts
         session.send_updated(message.event_id)
 
     def _check_owner(
@@ -202,7 +204,7 @@ class Handshake:
         if session.client.has_newer(listener):  # its client has given this one up, and is back
             raise Interrupted("A newer connection has resumed the session; connect again.")
         session.client.renew(pending.principal)
-        session.follows, session.stays = message.follow, message.redirected
+        _apply(message, session)
         if message.greeting is not None:
             session.choose_greeting(message.greeting)
         if session.resume(listener, resume.seq, hints.warnings):
@@ -234,7 +236,7 @@ class Handshake:
             language=hints.language_tag,
             known_id=None if resume is None else resume.session_id,
         )
-        session.follows, session.stays = message.follow, message.redirected
+        _apply(message, session)
         session.choose_greeting(message.greeting or 0)
         resumes = resume is not None and resume.session_id == session.id
         if resume is not None and resumes:
@@ -285,6 +287,12 @@ def _resume_of(message: SessionOpen) -> Resume | None:
         return msgspec.convert(message.resume, Resume, strict=False)  # which takes 9.0 for 9
     except msgspec.ValidationError:
         return None
+
+
+def _apply(message: SessionOpen, session: Session) -> None:
+    """Record what the client of a session does, and what it wants."""
+    session.follows, session.stays = message.follow, message.redirected
+    session.contexts.wanted = message.contexts
 
 
 def _check_greeting(message: SessionOpen, companion: Companion) -> None:

@@ -80,7 +80,8 @@ class Session:
         self._conversation = self._new_conversation(participants, turns, earlier)
         #: Its client: the connection, if there is one, and what it may do.
         self.client = client = SessionClient(principal, stream, services.runtime)
-        self._contexts = ContextReports(
+        #: Reports its contexts to the client.
+        self.contexts = ContextReports(
             opened.relationship_id, session_policy, services, client, stream
         )
         self._lore = SessionLore(self._conversation, session_policy, services.context.lorebooks)
@@ -313,7 +314,7 @@ class Session:
             SessionCallbacks(
                 emit=self.client.emit,
                 fail=self.client.fail_message,
-                on_context=self._contexts.at_enter,
+                on_context=self.contexts.at_enter,
                 on_reply=self._report_reply,
                 read_reply=self._read_reply,
                 origin=self.origin,
@@ -349,7 +350,7 @@ class Session:
         self._pipeline.on_settled(draft)
 
     def _on_prepared(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
-        self._contexts.prepared(draft, context, trigger)
+        self.contexts.prepared(draft, context, trigger)
         self._pipeline.on_context(draft, context, trigger)
 
 

@@ -56,6 +56,8 @@ class SessionOpen(Struct, frozen=True, tag="session.open"):
 
     `greeting` is the number of the greeting that the conversation begins with: 0 is the companion's
     own, others are the alternate greetings of its character card.
+
+    `contexts` states whether `context.ready` is to be sent.
     """
 
     companion: Identifier
@@ -68,19 +70,21 @@ class SessionOpen(Struct, frozen=True, tag="session.open"):
     follow: bool = False
     redirected: bool = False
     greeting: Annotated[int, Meta(ge=0, le=2**31)] | None = None
+    contexts: bool = True
     event_id: Identifier | None = None
 
 
 class SessionUpdate(Struct, frozen=True, tag="session.update"):
-    """A fresh token for the running session, a change to the session state, or both.
+    """A fresh token for the running session, a change to the session state, or to what is sent.
 
     The token must belong to the same user; its scopes apply at once. The state is a merge patch:
     fields that are not named stay, null removes one. It applies to every later message and is
-    cleared when the session ends.
+    cleared when the session ends. `contexts` states whether `context.ready` is sent from now on.
     """
 
     token: str | None = None
     state: StatePatch | None = None
+    contexts: bool | None = None
     event_id: Identifier | None = None
 
 

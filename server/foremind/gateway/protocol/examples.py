@@ -63,7 +63,10 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
             greeting=0,
         ),
         SessionUpdate(
-            "…", StatePatch(task="Find the lost compass", flags={"door_open": True}), "e1"
+            "…",
+            StatePatch(task="Find the lost compass", flags={"door_open": True}),
+            contexts=True,
+            event_id="e1",
         ),
         DraftUpdate(text="What did I promise?"),
         DraftClear(),

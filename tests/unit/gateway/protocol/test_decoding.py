@@ -68,11 +68,12 @@ _FRAMES: list[dict[str, Any]] = [
         "type": "session.open", "companion": "wren", "token": "t",
         "user": {"id": "ana", "name": "Ana"}, "time_zone": "Europe/Lisbon", "language": "pt",
         "consent": True, "resume": {"session_id": "s", "seq": 1}, "follow": True,
-        "redirected": False, "greeting": 1, "event_id": "e1",
+        "redirected": False, "greeting": 1, "contexts": False, "event_id": "e1",
     },
     {
         "type": "session.update", "token": "t",
-        "state": {"task": "sailing", "flags": {"storm": True, "knots": 9}}, "event_id": "e1",
+        "state": {"task": "sailing", "flags": {"storm": True, "knots": 9}}, "contexts": False,
+        "event_id": "e1",
     },
     {"type": "draft.update", "text": "Hello", "event_id": "e1"},
     {"type": "draft.clear", "event_id": "e1"},
@@ -117,7 +118,8 @@ def _accepts(path: str, wrong: str) -> bool:
         return wrong == "7"
     if path.startswith(("time_zone", "language", "resume")):  # hints, which are read later
         return "ud" not in wrong and wrong != "-1e999"
-    return path in ("consent", "follow", "redirected", "remember") and wrong == "true"
+    booleans = ("consent", "contexts", "follow", "redirected", "remember")
+    return path in booleans and wrong == "true"
 
 
 def test_the_frames_have_every_field() -> None:
