@@ -81,6 +81,9 @@ class _Builder:
             BuildTimings(0.0, 0.0, 0.0, {}),
         )  # fmt: skip
 
+    def is_fresh(self, _: int) -> bool:
+        return True
+
     @property
     def utilization(self) -> float:
         return self._embedder.utilization
@@ -116,7 +119,9 @@ class _Replay:
             for number in range(_TYPISTS):
                 sentences = recordings[number % len(recordings)]
                 turned = number // len(recordings) % len(sentences)
-                scope = SimpleNamespace(relationship_id=number, user_id=number, cache_key="key")
+                scope = SimpleNamespace(
+                    relationship_id=number, user_id=number, cache_key="key", language="en"
+                )
                 builder = _Builder(embedder, scope)
                 prefetcher = Prefetcher(
                     cast("Any", builder), cache, partial(_same, cast("Any", scope)),

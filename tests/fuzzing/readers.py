@@ -242,8 +242,7 @@ def find_erased(text: str, _: datetime) -> None:
 
 def type_draft(text: str, _: datetime) -> None:
     """Decide when a draft is settled."""
-    _EAGER.typed(text)
-    _EAGER.settle_s(text, 0.0)
+    _EAGER.typed(text, 0.0, 0.5)
 
 
 def read_page(text: str, _: datetime) -> None:

@@ -2,49 +2,50 @@
 
 Players press Enter 80 to 300 ms after the last letter, so that a context prefetched at a pause is
 rarely for the text that is sent. Prefetching at every key would be too expensive, and most drafts
-end in part of a word, at which nobody presses Enter. Therefore a draft has to settle: be idle for a
-moment at the end of a sentence or word, and longer where the last word probably continues. While
-the embedding thread has room, that moment is shorter than a hasty Enter's; the busier it is, the
-longer, until only pauses count. The cost per message is limited by an allowance.
+end where nobody presses Enter: in part of a word, or in a word such as "the". So only what may well
+be sent has a context prepared, just before a hasty Enter; what might be, before a later one, while
+hardly any of the message's allowance is spent; the rest, as the first of a message and at pauses.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Literal
+
+from foremind.typeahead.debounce import Delays
 
 DeferReason = Literal["busy", "allowance"]
 
 #: CPU seconds that prefetching may take per message: initially, and for each character typed;
-#: 176 ms for sixty characters, more than is measured for them; with all related work, a message of
-#: that length takes less than 200 ms.
+#: 158 ms for sixty characters; likely ends may overdraw it by half, signs by all of it.
 ALLOWANCE_S = 0.050
-ALLOWANCE_S_PER_CHAR = 0.0021
+ALLOWANCE_S_PER_CHAR = 0.0018
 
 # A hasty Enter comes 80 ms after the last key; what is in flight then is a hit as well. Few keys
-# follow each other within these times, so that shorter ones would cost little more, and longer ones
-# would save as little.
-_WORD_S, _UNKNOWN_WORD_S = 0.045, 0.055
-_SATURATED_WORD_S = 0.140  # about what lies between two keys
-_PART_OF_WORD_S = 0.180  # a draft that is hardly ever sent as it is
-_UNPREPARED_S = 0.080  # where nothing is prefetched: few keys follow each other within it
-_AFTER_SIGN, _AFTER_SPACE = 0.5, 0.75
+# follow each other within these times.
+_SIGN_S, _WORD_S = 0.030, 0.065
+_SATURATED_S = 0.140  # where the embedding thread is busy: about what lies between two keys
+_POSSIBLE_S = 0.180  # before an Enter after 200 ms
+_SETTLED_S = 0.080  # where nothing is prefetched: few keys follow each other within it
 _MAX_WORD_CHARS = 32  # of the last word are examined
-# A word counts as complete if at least this share of the words that begin like it end with it.
-_MIN_SHARE = 0.01
+# A word counts as complete if at least this share of the words that begin like it end with it;
+# in that of many short ones, something longer is mostly begun.
+_MIN_SHARE, _MIN_SHARE_OF_SHORT, _SHORT = 0.02, 0.05, 2
+_ABBREVIATED = 5  # letters that are no word, but may be sent for one: "Thurs"
+_LONG_PAUSES = 2  # of the usual pause, after which a hardly likely draft has another context
+_FIRST_WORDS = 2  # of a message, for which a context is prepared wherever they end
 _BUSY, _SATURATED = 0.5, 0.8  # utilization of the embedding thread
 
-# How a draft ends, and the share of the allowance that must remain to prefetch for it: the likelier
-# the draft is to be sent, the less; after a sentence's end the allowance may be overdrawn.
-_Ending = Literal["part of a word", "unknown word", "word", "space", "sign"]
-_MIN_ALLOWANCE_SHARE: dict[_Ending, float] = {
-    "part of a word": 0.9, "unknown word": 0.2, "word": 0.0, "space": 0.0, "sign": -0.3,
-}  # fmt: skip
+# How a draft ends, and the share of the allowance that must remain to prefetch for it.
+_Ending = Literal["sign", "word", "possible", "leading word", "part of a word"]
+_MIN_ALLOWANCE_SHARE = {"sign": -1.0, "word": -0.5, "possible": 0.95}
 
 _WORD_AT_END = re.compile(r"\w+$")
+# A sign that something follows: what opens a quotation, an apostrophe or a hyphen within a word.
+_OPEN_AT_END = re.compile(r"""(?:(?:^|\s)["'*:;&]|\w['’‘`-]|[–—(\[{<@#“«\\])$""")
 
 
 class PrefetchPolicy:
-    """Follows the message being typed.
+    """Follows the messages being typed.
 
     Args:
         word_share: returns what share of the words that begin with some letters ends there, None
@@ -58,48 +59,59 @@ class PrefetchPolicy:
     def begin(self) -> None:
         """Start a new message, with a full allowance."""
         self._length = 0
+        self._prefetched = False
         self._allowance_s = ALLOWANCE_S
-
-    def typed(self, draft: str) -> None:
-        """Record that the draft changed to `draft`."""
-        added = max(0, len(draft) - self._length)
-        self._length = len(draft)
-        self._allowance_s = min(ALLOWANCE_S, self._allowance_s + added * ALLOWANCE_S_PER_CHAR)
 
     def spent(self, seconds: float) -> None:
         """Charge a prefetch's CPU time to the allowance."""
+        self._prefetched = True
         self._allowance_s -= seconds
 
-    def settle_s(self, draft: str, utilization: float) -> float | DeferReason:
-        """Return the idle time after which `draft` is settled, or why to wait for a pause.
+    def typed(
+        self, draft: str, utilization: float, pause_s: float, leading_words: Collection[str] = ()
+    ) -> tuple[Delays, DeferReason | None]:
+        """Return how long to wait after a key, and why only a pause counts, if it does for now.
 
         Args:
             draft: as typed, not normalised.
             utilization: of the embedding thread, 0 to 1.
+            pause_s: the idle time that is a pause.
+            leading_words: those that a message hardly ever ends with, in lower case.
         """
-        ending = self._ending(draft)
-        unlikely = ending in ("part of a word", "unknown word")
-        if utilization >= (_BUSY if unlikely else _SATURATED):
-            return "busy"
+        added = max(0, len(draft) - self._length)
+        self._length = len(draft)
+        self._allowance_s = min(ALLOWANCE_S, self._allowance_s + added * ALLOWANCE_S_PER_CHAR)
+        ending = self._ending(draft, leading_words)
+        settle_s = None if ending in ("part of a word", "possible") else _SETTLED_S
+        if ending in ("leading word", "part of a word"):
+            if self._prefetched:
+                return Delays(_LONG_PAUSES * pause_s, settle_s), None
+            if len(draft.split()) < _FIRST_WORDS:
+                return Delays(pause_s, settle_s), None
+            ending = "possible"
+        if utilization >= (_BUSY if ending == "possible" else _SATURATED):
+            return Delays(pause_s, settle_s), "busy"
         if self._allowance_s <= _MIN_ALLOWANCE_SHARE[ending] * ALLOWANCE_S:
-            return "allowance"
-        if ending == "part of a word":
-            return _PART_OF_WORD_S
-        if ending == "unknown word":
-            return _UNKNOWN_WORD_S
-        share = max(0.0, (utilization - _BUSY) / (_SATURATED - _BUSY))
-        settle = _WORD_S + share * (_SATURATED_WORD_S - _WORD_S)
-        return settle * {"sign": _AFTER_SIGN, "space": _AFTER_SPACE}.get(ending, 1.0)
+            return Delays(pause_s, settle_s), "allowance"
+        if ending == "possible":
+            prefetch_s = _POSSIBLE_S
+        else:
+            prefetch_s = _SIGN_S if ending == "sign" else _WORD_S
+            share = max(0.0, (utilization - _BUSY) / (_SATURATED - _BUSY))
+            prefetch_s *= 1 + share * (_SATURATED_S / _WORD_S - 1)
+        return Delays(pause_s, min(prefetch_s, settle_s or prefetch_s), prefetch_s), None
 
-    def unprepared_settle_s(self, draft: str) -> float | None:
-        """Return when a draft for which nothing is prefetched is settled; None within a word."""
-        return None if self._ending(draft) == "part of a word" else _UNPREPARED_S
-
-    def _ending(self, draft: str) -> _Ending:
+    def _ending(self, draft: str, leading_words: Collection[str]) -> _Ending:
+        spaced, draft = draft[-1:].isspace(), draft.rstrip()
         last = _WORD_AT_END.search(draft[-_MAX_WORD_CHARS:])
         if last is None:
-            return "space" if draft[-1:].isspace() else "sign"
-        share = self._word_share(last.group())
-        if share is None:
-            return "unknown word"
-        return "word" if share >= _MIN_SHARE else "part of a word"
+            return "leading word" if _OPEN_AT_END.search(draft[-2:]) else "sign"
+        letters = last.group()
+        if (len(letters) == 1 and letters.isascii()) or letters.casefold() in leading_words:
+            return "leading word"
+        share = self._word_share(letters)
+        if share is None or share >= (_MIN_SHARE if len(letters) > _SHORT else _MIN_SHARE_OF_SHORT):
+            return "word"
+        if share >= _MIN_SHARE / 2 or len(letters) >= _ABBREVIATED:
+            return "part of a word" if spaced else "possible"
+        return "part of a word"

@@ -14,9 +14,17 @@ from foremind.lore.activation import NO_LORE, ActiveLore
 from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin, stop
+from foremind.text.languages.language_files import LANGUAGES
 from foremind.typeahead.context_builder import ContextBuilder, RetrievalScope
 from foremind.typeahead.context_cache import ContextCache, PreparedContext
-from foremind.typeahead.debounce import Debouncer, DraftSettled, TypingPaused, Wait
+from foremind.typeahead.debounce import (
+    Debouncer,
+    Delays,
+    DraftSettled,
+    PrefetchDue,
+    TypingPaused,
+    Wait,
+)
 from foremind.typeahead.draft_text import has_searchable_text, normalise
 from foremind.typeahead.prefetch_policy import PrefetchPolicy
 
@@ -90,11 +98,10 @@ class Prefetcher:
         self._clock = clock
         self._metrics = metrics
         self._pacing = pacing
-        self._debouncer = Debouncer(pacing()[0])
+        self._debouncer = Debouncer()
         self._policy = PrefetchPolicy(builder.word_share)
         self._draft = ""
         self._typed = ""
-        self._held_back = False  # once settled, the draft has no context prefetched
         self._timer: Timer | None = None
         self._timer_at = 0.0
         self._in_flight: _Build | None = None
@@ -105,23 +112,13 @@ class Prefetcher:
         self._typed = text
         draft = normalise(text)
         now = self._clock.monotonic()
-        self._debouncer.pause_s, eager = self._pacing()
-        searchable = has_searchable_text(draft)
-        settle_s = self._settle_s(text) if searchable and eager else None
-        if draft == self._draft:  # but a trailing space may have completed a word
-            if settle_s is not None:
-                self._held_back = False
-                self._debouncer.settle_by(now + settle_s)
-        else:
-            self._held_back = settle_s is None
-            if self._held_back and eager:
-                settle_s = self._policy.unprepared_settle_s(text)
+        if draft != self._draft:
             self._draft = draft
             self._cancel_superseded(draft)
-            if searchable:
-                self._debouncer.typed(draft, now, settle_s)
-            else:
-                self._debouncer.cleared()
+        if has_searchable_text(draft):
+            self._debouncer.typed(draft, now, self._delays(text))
+        else:
+            self._debouncer.cleared()
         self._poll(now)
 
     def clear(self) -> None:
@@ -191,17 +188,20 @@ class Prefetcher:
 
         A timer that would run too early is not moved: it only polls again.
         """
-        match self._debouncer.poll(now):
-            case Wait(until):
-                if self._timer is None or until < self._timer_at:
-                    self._wake_at(until)
-            case DraftSettled(draft):
-                self._callbacks.on_settled(self._typed)
-                if not self._held_back:
+        while True:
+            match self._debouncer.poll(now):
+                case DraftSettled():
+                    self._callbacks.on_settled(self._typed)
+                case PrefetchDue(draft):
                     self._start(draft, "eager")
-                self._poll(now)
-            case TypingPaused(draft):
-                self._start(draft, "pause")
+                case TypingPaused(draft):
+                    self._start(draft, "pause")
+                case Wait(until):
+                    if self._timer is None or until < self._timer_at:
+                        self._wake_at(until)
+                    return
+                case None:
+                    return
 
     def _wake_at(self, when: float) -> None:
         if self._timer is not None:
@@ -219,27 +219,34 @@ class Prefetcher:
             self._in_flight.trigger = trigger
             self._builder.raise_priority(draft, Priority.PAUSE)
             return
-        fresh = self._builder.is_fresh(self._current_scope().relationship_id)
-        cached = self._valid(draft, self._current_scope) if fresh else None
-        if cached is not None:
-            self._callbacks.on_ready(self._typed, cached, trigger)
+        scope = self._current_scope()
+        known = self._cache.get(scope.relationship_id, draft)
+        if (
+            known is not None
+            and known.cache_key == scope.cache_key
+            and self._builder.is_fresh(scope.relationship_id)
+        ):
+            self._callbacks.on_ready(self._typed, known, trigger)
             return
         if trigger == "eager":
             self._policy.spent(self._builder.typical_cpu_s)
         priority = Priority.EAGER if trigger == "eager" else Priority.PAUSE
-        known = self._cache.get(self._current_scope().relationship_id, draft)
         task = begin(self._build(draft, self._current_scope, priority, known), "prepare-context")
         self._in_flight = build = _Build(draft, task, trigger)
         task.add_done_callback(lambda _: self._on_build_done(build))
 
-    def _settle_s(self, typed: str) -> float | None:
-        """Return the idle time after which to prefetch; None to wait for a pause."""
-        self._policy.typed(typed)
-        settle_s = self._policy.settle_s(typed, self._builder.utilization)
-        if isinstance(settle_s, str):
-            self._metrics.held_back.labels(settle_s).inc()
-            return None
-        return settle_s
+    def _delays(self, typed: str) -> Delays:
+        pause_s, eager = self._pacing()
+        if not eager:
+            return Delays(pause_s)
+        known = LANGUAGES.get(self._current_scope().language.partition("-")[0])
+        leading_words = known.leading_words if known is not None else ()
+        delays, reason = self._policy.typed(
+            typed, self._builder.utilization, pause_s, leading_words
+        )
+        if reason is not None:
+            self._metrics.held_back.labels(reason).inc()
+        return delays
 
     def _reset_draft(self) -> None:
         self._typed = self._draft = ""

@@ -63,6 +63,7 @@ class _LanguageFile(msgspec.Struct, forbid_unknown_fields=True):
     elisions: str = ""
     question_endings: str = ""
     request_words: str = ""
+    leading_words: str = ""
     suffixes: str = ""
     shared_words: str = ""
     synonyms: str = ""
@@ -100,6 +101,7 @@ class Language:
     precedes an apostrophe and is no part of the word after it ("l" in "l'école"). `fillers` state
     nothing: greetings, thanks, laughter. `request_words` ask to be told or shown something; with
     "+" between them, words do if they stand in a sentence in that order.
+    `leading_words` have another one follow them, so that hardly any message ends with one.
     `suffixes` are particles that are written as part of a word, longest first. `shared_words` occur
     in other languages, too, and tell little. `synonyms` maps words to the first words of the sets
     that they belong to: words of one set are found by each other. `empty_words` are those with
@@ -120,6 +122,7 @@ class Language:
     question_words: frozenset[str]
     question_endings: tuple[str, ...]
     request_words: frozenset[str]
+    leading_words: frozenset[str]
     first_person: frozenset[str]
     fillers: frozenset[str]
     suffixes: tuple[str, ...]
@@ -164,6 +167,7 @@ def parse_language(name: str, content: str) -> Language:
         stop_words=frozenset(file.stop_words.split()),
         question_words=frozenset(file.question_words.split()),
         request_words=frozenset(file.request_words.split()),
+        leading_words=frozenset(file.leading_words.split()),
         question_endings=tuple(file.question_endings.split()),
         first_person=frozenset(file.first_person.split()),
         fillers=frozenset(file.fillers.split()),
