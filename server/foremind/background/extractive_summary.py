@@ -72,7 +72,7 @@ _DETERMINERS_AND_PREPOSITIONS = frozenset(
     """a an the my our your his her their this that these those of about some any another
     each every for with from""".split()  # noqa: SIM905
 )
-_MAX_SENTENCE_CHARS = 300
+MAX_SENTENCE_CHARS = 300
 _MIN_WORDS = 4
 
 
@@ -108,7 +108,7 @@ class Sentence:
 def sentences_of(text: str) -> list[str]:
     """Split a text into sentences of at most 300 characters, without the days between them."""
     sentences = (sentence.strip() for sentence in sentences_in(text) if not is_day(sentence))
-    return [sentence[:_MAX_SENTENCE_CHARS] for sentence in sentences]
+    return [sentence[:MAX_SENTENCE_CHARS] for sentence in sentences]
 
 
 def with_full_stop(text: str) -> str:

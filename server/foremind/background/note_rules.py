@@ -8,7 +8,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from foremind.background.extractive_summary import Utterance, sentences_of
+from foremind.background.extractive_summary import (
+    MAX_SENTENCE_CHARS,
+    Utterance,
+    sentences_of,
+)
 from foremind.background.prompts import NoteOperation
 from foremind.domain.companion import PROFILE_SLOTS, SignificanceRules
 from foremind.domain.record import NO_DETAILS, Details, Record
@@ -72,7 +76,7 @@ def updates_by_rules(
         (text, statements_in(text), (utterance.turn_id,))
         for utterance in utterances
         if utterance.by_user
-        for text in sentences_of(utterance.text)
+        for text in _noted_texts(utterance.text)
     ]
     notes: dict[str, _KnownNote] = {}
     # Only what is stated now can change what was noted before: entries are not read for chat.
@@ -108,6 +112,19 @@ def updates_by_rules(
         notes[text] = _KnownNote(statements, facts, known.entry_id, len(updates))
         updates.append(NotesUpdate(operation, turns))
     return [update for update in updates if update is not None]
+
+
+def _noted_texts(text: str) -> list[str]:
+    """Return the sentences of a message; all as one where a later one corrects what one states."""
+    sentences = sentences_of(text)
+    if len(sentences) < 2:
+        return sentences
+    alone = {fact for sentence in sentences for fact in _stated(sentence)}
+    return sentences if alone <= _stated(text) else [text[:MAX_SENTENCE_CHARS]]
+
+
+def _stated(text: str) -> set[tuple[str, str]]:
+    return {(fact.slot, fact.value) for fact in statements_in(text) if fact.holds}
 
 
 def _ends(statements: Sequence[Statement], noted: Sequence[Statement]) -> bool:

@@ -140,6 +140,27 @@ def test_what_has_ended_is_no_note_any_more(noted: str, said: str) -> None:
     assert updates_by_rules([Utterance(1, "Ana", True, noted, 0.5), ended], [other]) == []
 
 
+@pytest.mark.parametrize(
+    ("said", "noted"),
+    [
+        (
+            "my favourite band is Clã. no wait, its Ornatos Violeta",
+            ["my favourite band is Clã. no wait, its Ornatos Violeta"],
+        ),
+        ("My favourite colour is blue. No wait, green.",
+         ["My favourite colour is blue. No wait, green."]),
+        ("I'm 30. I mean 31.", ["I'm 30. I mean 31."]),
+        ("My name is Rita. I live in Porto.", ["My name is Rita.", "I live in Porto."]),
+    ],
+)  # fmt: skip
+def test_what_is_corrected_in_a_message_is_noted_with_its_correction(
+    said: str, noted: list[str]
+) -> None:
+    """Alone it would contradict the profile."""
+    updates = updates_by_rules([Utterance(1, "Rita", True, said, 0.5)], [])
+    assert [update.operation.entry for update in updates] == noted
+
+
 def test_companion_utterances_become_no_entries() -> None:
     """The notes are about the user."""
     assert updates_by_rules([Utterance(1, "Wren", False, "My goal is to sail.", 0.5)], []) == []
