@@ -500,6 +500,16 @@ def _abuse(result: Any) -> Iterator[Statement]:
     )
 
 
+def _searches(result: Any) -> Iterator[Statement]:
+    calm, http, mcp = ((row["p50"], row["p99"]) for row in result)
+    yield (
+        "docs/benchmarks.md",
+        f"the time from a draft to its `context.ready` rises from {calm[0]:.0f} ms (p99 "
+        f"{calm[1]:.0f} ms) to {http[0]:.0f} ms ({http[1]:.0f} ms), or over MCP to {mcp[0]:.0f} ms "
+        f"({mcp[1]:,.0f} ms)",
+    )
+
+
 STATEMENTS: dict[str, Callable[[Any], Iterator[Statement]]] = {
     "abuse.json": _abuse,
     "announcements.json": _announcements,
@@ -515,6 +525,7 @@ STATEMENTS: dict[str, Callable[[Any], Iterator[Statement]]] = {
     "library.json": _library,
     "lore.json": _lore,
     "replay.json": _replay,
+    "searches.json": _searches,
     "sharding.json": _sharding,
     "soak.json": _soak,
     "statements.json": _statements,

@@ -15,6 +15,7 @@ from foremind_eval.benchmarks.enter import bench_enter, bench_layers
 from foremind_eval.benchmarks.figures import Figure, Say
 from foremind_eval.benchmarks.lore_activation import bench_lore
 from foremind_eval.benchmarks.memory_search import bench_search
+from foremind_eval.benchmarks.searches import bench_searches
 
 BENCHMARKS: dict[str, Callable[[Settings, Say], Awaitable[list[Figure]]]] = {
     "embedding": bench_embedding,
@@ -26,6 +27,7 @@ BENCHMARKS: dict[str, Callable[[Settings, Say], Awaitable[list[Figure]]]] = {
     "connections": bench_connections,
     "drafts": bench_drafts,
     "typists": bench_typists,
+    "searches": bench_searches,
 }
 
 
