@@ -21,6 +21,7 @@ from foremind.memory.minimum_scores import minimum_scores_in
 from foremind.memory.scoring import score_significance
 from foremind.text.questions import is_pure_question
 from foremind.text.sentences import QUESTION_MARKS
+from foremind.text.statements.chat_text import without_assent
 from foremind.text.statements.clauses import Statement
 from foremind.text.statements.extraction import statements_in
 from foremind.text.statements.wordings import in_first_person
@@ -174,6 +175,7 @@ def entry_kind(text: str) -> str | None:
 
 
 def _kind_of(text: str, statements: Sequence[Statement]) -> str | None:
+    text = without_assent(text)
     if text.endswith(QUESTION_MARKS) or is_pure_question(text):
         return None
     signals = {floor.name for floor in minimum_scores_in(text)}

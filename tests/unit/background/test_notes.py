@@ -161,6 +161,15 @@ def test_what_is_corrected_in_a_message_is_noted_with_its_correction(
     assert [update.operation.entry for update in updates] == noted
 
 
+@pytest.mark.parametrize(
+    ("said", "noted"),
+    [("im super allergic to peanuts, so no nuts ok?", 1), ("I'm allergic to peanuts, right?", 0)],
+)
+def test_what_asks_for_assent_only_is_noted(said: str, noted: int) -> None:
+    """It is no question."""
+    assert len(updates_by_rules([Utterance(1, "Rita", True, said, 0.5)], [])) == noted
+
+
 def test_companion_utterances_become_no_entries() -> None:
     """The notes are about the user."""
     assert updates_by_rules([Utterance(1, "Wren", False, "My goal is to sail.", 0.5)], []) == []

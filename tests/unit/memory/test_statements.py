@@ -42,6 +42,7 @@ def test_few_of_the_sentences_made_up_to_mislead_are_read_wrongly() -> None:
         ("Ive moved to Porto", "home", "Porto"),
         ("my names ana", "name", "ana"),
         ("I`m allergic to nuts", "health", "allergic to nuts"),
+        ("I'm allergic to nuts, ok?", "health", "allergic to nuts"),
         ("I´m from Rome", "origin", "Rome"),
         ("don’t call me honey", "manner", "don't call me honey"),
         ("dont call me sweetie", "manner", "don't call me sweetie"),

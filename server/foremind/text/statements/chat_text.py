@@ -17,6 +17,10 @@ _PLAYED = re.compile(
     r"(?<![\w*])\*{1,3}(?=[^\s*])([^*\n]{1,500})\*{1,3}(?!\w)|(?<!\w)_(\w[^_\n]+ [^_\n]+)_"
 )
 _AMENDED = re.compile(r"(?<=\w) \*([\w' ]{1,20})$", re.MULTILINE)  # "I'm 30 *31"
+# "I'm allergic to nuts, ok?" asks for assent only; "right?" asks whether it is so.
+_ASSENT = re.compile(
+    r"(?<=\w)(?:\s*,|\s)\s*(?:ok(?:ay)?|kk?|alright|got it|understood)\s*\?+", re.I
+)
 _QUOTATION = re.compile(
     r"“([^“”]{1,500})”|«([^«»]{1,500})»|\"([^\"]{1,500})\"|„([^„“]{1,500})“|"
     r"(?<![\w'])[‘']((?!s\b|re\b|cause\b|til|em\b|\d)[^'\n]{1,200}(?:\w'\w[^'\n]{1,200})*)['’](?!\w)"
@@ -61,7 +65,7 @@ def chat_sentences(text: str) -> list[ChatSentence]:
     text = "\n".join(" ".join(line.split()) for line in text.split("\n") if line.strip())
     text = _QUOTED_LINE.sub("\n", _FENCED.sub("\n", text))
     text = _CODE.sub('""', _APOSTROPHE.sub("'", text))
-    text = _AMENDED.sub(r", i mean \1", text)
+    text = _AMENDED.sub(r", i mean \1", without_assent(text))
     plain = _QUOTATION.sub(_quoted, _PLAYED.sub(_emphasised, text))
     if "\0" in plain or pattern("about_words").search(text) or _SCRIPT.search(text):
         return []
@@ -75,6 +79,11 @@ def chat_sentences(text: str) -> list[ChatSentence]:
         if words or ended:
             sentences.append(ChatSentence(words, "?" in ended[-3:]))
     return sentences
+
+
+def without_assent(text: str) -> str:
+    """Return a text that does not ask whether it was heard: "I'm allergic to nuts, ok?"."""
+    return _ASSENT.sub(".", text)
 
 
 def in_full(text: str) -> str:
