@@ -75,7 +75,8 @@ ORDER BY memory_id;
 -- name: store_memories
 -- Stores memories with terms and facts, once per source turn, and new vectors and terms of others.
 -- It sets the memory version, and changes the counts of memories and terms alike. New memories must
--- be of the store's model. A term of a new memory has the negative id of its turn.
+-- be of the store's model. A term of a new memory has the negative id of its turn. It returns what
+-- `index_changes` and `index_state` would.
 WITH stored AS (
     INSERT INTO memories (
         relationship_id, created_at, source_turn_id, significance, term_count, memory_type,
@@ -97,13 +98,18 @@ WITH stored AS (
     WHERE fingerprint = $3 AND dimension = vector_dims(made.embedding)
     ORDER BY made.number
     ON CONFLICT (relationship_id, source_turn_id) DO NOTHING
-    RETURNING id, source_turn_id, speaker, created_at
+    RETURNING id, source_turn_id, speaker, memory_type, content, significance, created_at,
+        happened_from, happened_to, last_used_at, superseded_by, term_count, session_id, embedding,
+        words
 ), changed AS (
     UPDATE memories
     SET embedding = given.embedding, term_count = given.length, words = given.words, version = $2
     FROM unnest($16::bigint[], $17::halfvec[], $18::real[], $19::bytea[])
         AS given (id, embedding, length, words)
     WHERE memories.relationship_id = $1 AND memories.id = given.id
+    RETURNING memories.id, source_turn_id, speaker, memory_type, content, significance, created_at,
+        happened_from, happened_to, last_used_at, superseded_by, term_count, session_id,
+        memories.embedding, memories.words
 ), terms AS (
     INSERT INTO memory_terms (relationship_id, term, memory_id, frequency)
     SELECT $1, word.term, coalesce(stored.id, word.memory_id), word.frequency
@@ -123,8 +129,14 @@ WITH stored AS (
     UPDATE relationships
     SET memory_version = $2, memory_count = memory_count + $26, term_count = term_count + $27
     WHERE id = $1
+    RETURNING memory_count, term_count
 )
-SELECT id, source_turn_id FROM stored;
+SELECT written.id, source_turn_id, speaker, memory_type, content, significance, created_at,
+    happened_from, happened_to, last_used_at, superseded_by IS NOT NULL AS superseded,
+    superseded_by, written.term_count,
+    coalesce(uuid_hash_extended(session_id, 0), written.id) AS session,
+    halfvec_send(embedding) AS vector, words, memory_count, counted.term_count AS total_terms
+FROM counted LEFT JOIN (SELECT * FROM stored UNION ALL SELECT * FROM changed) AS written ON true;
 
 -- name: merge_into_memories
 -- Merges repeating turns into memories, and changes the significance of memories.

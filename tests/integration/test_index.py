@@ -21,7 +21,9 @@ from foremind.retrieval.index import vector_search
 from foremind.retrieval.index.index_cache import IndexedCandidates
 from foremind.retrieval.search import Query, RankedSearch, StoredCandidates
 from foremind.storage.memory_store import MemoryStore
+from foremind.storage.named_queries import load_queries
 from foremind_eval.seeding import fill, sample_words
+from tests.integration.test_ingest import sent_statements
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 DEFAULT = dataclasses.replace(
@@ -67,6 +69,28 @@ async def search_both(
         # The index has vectors of lower precision: near a tie, either order is right.
         assert memory.id == other.id or memory.score == pytest.approx(other.score, abs=_TIE)
     return [memory.content for memory in first]
+
+
+async def test_what_this_process_ingests_is_not_read_back(
+    built: Core, index: IndexedCandidates
+) -> None:
+    """Neither a new memory nor its neighbours, whose context it is; others are read."""
+    companion = await built.stores.companions.put(CompanionFile("mara", "Mara", "A persona."))
+    session = await built.stores.turns.open_session("ana", "Ana", companion.id, NOW)
+    reading = load_queries()["index_state"]
+    for text, is_read in (
+        ("I promise to feed the gulls", True),
+        ("I promise to paint the boat", False),
+        ("I live in Lisbon", False),
+        ("I moved to Porto", True),  # which supersedes another
+        ("I promise to paint the door", False),
+    ):
+        with sent_statements(built) as sent:
+            index.on_announcement(await remember(built, session, text))
+            assert await index.wait_until_current(session.relationship_id)
+        assert any(reading in statements for statements in sent) == is_read, text
+        found = await search_both(built, index, session, text, DEFAULT)
+        assert text in found
 
 
 POLICIES = [

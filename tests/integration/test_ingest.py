@@ -137,9 +137,8 @@ async def test_a_text_that_is_not_the_stored_one_is_read_again(built: Core) -> N
 
 
 @contextmanager
-def ingest_transactions(built: Core) -> Iterator[list[list[str]]]:
-    """The statements of the transactions that read turns to ingest meanwhile."""
-    found: list[list[str]] = []
+def sent_statements(built: Core) -> Iterator[list[list[str]]]:
+    """The statements that each connection sends to the database meanwhile."""
     connections = [holder._con for holder in built.database.pool._holders if holder._con]
     sent: list[list[str]] = [[] for _ in connections]
     loggers = [
@@ -147,9 +146,17 @@ def ingest_transactions(built: Core) -> Iterator[list[list[str]]]:
     ]
     for raw, logger in zip(connections, loggers, strict=True):
         raw.add_query_logger(logger)
-    yield found
+    yield sent
     for raw, logger in zip(connections, loggers, strict=True):
         raw.remove_query_logger(logger)
+
+
+@contextmanager
+def ingest_transactions(built: Core) -> Iterator[list[list[str]]]:
+    """The statements of the transactions that read turns to ingest meanwhile."""
+    found: list[list[str]] = []
+    with sent_statements(built) as sent:
+        yield found
     for statements in sent:  # others, like that of how much a user has stored, may be among them
         begins = [number for number, text in enumerate(statements) if text.startswith("BEGIN")]
         for begin, end in pairwise([*begins, len(statements)]):

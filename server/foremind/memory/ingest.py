@@ -239,7 +239,8 @@ class MemoryIngester:
             text, vector = vectors.get(turn.id, (None, None))
             if vector is None or text != turn.content:
                 return None
-            turns[turn.id], fresh[turn.id] = replace(turn, vector=vector), vector
+            as_stored = vector.astype(np.float16).astype(np.float32)  # as later turns will see it
+            turns[turn.id], fresh[turn.id] = replace(turn, vector=as_stored), vector
         names: dict[Speaker, Vector] = {
             "user": self._name_vectors[pair[0]],
             "companion": self._name_vectors[pair[1]],

@@ -1,7 +1,7 @@
 """The connection pool: runs named queries; transient failures become StorageUnavailable."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Protocol, Self
@@ -55,6 +55,8 @@ class DatabaseConnection:
         self.raw = raw
         #: What the transaction announces, in order.
         self.announcements: list[msgspec.Struct] = []
+        #: Called as soon as the transaction is committed.
+        self.when_committed: list[Callable[[], None]] = []
 
     async def scope_to(self, relationship_id: int) -> None:
         """Make only the rows of this relationship visible until the transaction ends."""
@@ -210,6 +212,8 @@ class Database:
                 connection = DatabaseConnection(raw)
                 yield connection
                 await self._publisher.commit(raw, connection.announcements)
+                for tell in connection.when_committed:
+                    tell()
             except BaseException:
                 await _roll_back(raw)
                 raise

@@ -1,8 +1,10 @@
 """What ingesting turns changes, in one transaction under their relationship's lock."""
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -13,6 +15,9 @@ from foremind.domain.announcements import MemoryAnnouncement
 from foremind.domain.errors import ModelMismatch
 from foremind.domain.memory import (
     Fact,
+    IndexedMemory,
+    IndexState,
+    KnownMemory,
     MemoryChanges,
     NewMemory,
     ReembeddedMemory,
@@ -27,6 +32,18 @@ from foremind.storage.relationship_transaction import RelationshipTransaction
 from foremind.text.packed_terms import pack_terms
 
 Vector = npt.NDArray[np.float32]
+#: Called with a relationship, the index state that a transaction led to, and what it changed since
+#: the version before.
+WriteListener = Callable[[int, IndexState, Sequence[IndexedMemory]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenMemories:
+    """The ids of new memories by turn, all written memories, and the index state they lead to."""
+
+    ids: dict[int, int]
+    state: IndexState
+    memories: Sequence[IndexedMemory]
 
 
 class _Rows(Protocol):
@@ -36,23 +53,36 @@ class _Rows(Protocol):
 class IngestTransaction:
     """Stores what turns became, and announces it."""
 
-    def __init__(self, transaction: RelationshipTransaction, fingerprint: str) -> None:
+    def __init__(
+        self,
+        transaction: RelationshipTransaction,
+        fingerprint: str,
+        listeners: Sequence[WriteListener],
+    ) -> None:
         self._transaction = transaction
         self._connection = transaction.connection
         self._relationship_id = transaction.relationship_id
         self._fingerprint = fingerprint
+        self._listeners = listeners
 
     @classmethod
     @asynccontextmanager
     async def begin(
-        cls, database: Database, relationship_id: int, fingerprint: str
+        cls,
+        database: Database,
+        relationship_id: int,
+        fingerprint: str,
+        listeners: Sequence[WriteListener],
     ) -> AsyncIterator[Self]:
         """Begin, and lock the relationship: one transaction at a time ingests its turns.
 
         So each sees the vectors of those ingested before, whatever their order.
+
+        Args:
+            listeners: told what was written, unless a part of it is only in the database.
         """
         async with RelationshipTransaction.begin(database, relationship_id) as transaction:
-            yield cls(transaction, fingerprint)
+            yield cls(transaction, fingerprint, listeners)
 
     async def turns(self, turn_ids: Sequence[int]) -> TurnsToRemember | None:
         """Return turns with those around them; None if none is left."""
@@ -80,9 +110,14 @@ class IngestTransaction:
         """
         if not changes:
             return {}
-        stored = await store_memories(
+        written = await store_memories(
             self._transaction, self._fingerprint, changes.new, changes.reembedded, changes.growth
         )
+
+        stored = written.ids
+        if not (changes.rescored or changes.superseded):
+            told = self._relationship_id, written.state, written.memories
+            self._connection.when_committed += [partial(tell, *told) for tell in self._listeners]
 
         def id_of(memory_id: int) -> int:
             return memory_id if memory_id > 0 else stored[-memory_id]
@@ -196,8 +231,8 @@ async def store_memories(
     new: Sequence[NewMemory],
     reembedded: Mapping[int, ReembeddedMemory],
     growth: float,
-) -> dict[int, int]:
-    """Store new memories, and new vectors and terms of others by id; return the new ids by turn.
+) -> WrittenMemories:
+    """Store new memories, and new vectors and terms of others by id.
 
     This raises the memory version, also if there is nothing to store.
 
@@ -218,10 +253,11 @@ async def store_memories(
         for term in memory.new_terms
     ]
     facts = [(memory.turn_id, fact.slot, fact.value) for memory in new for fact in memory.facts]
+    version = transaction.next_memory_version()
     rows = await transaction.connection.rows(
         "store_memories",
         transaction.relationship_id,
-        transaction.next_memory_version(),
+        version,
         fingerprint,
         [memory.created_at for memory in new],
         [memory.turn_id for memory in new],
@@ -244,9 +280,39 @@ async def store_memories(
         len(new),
         growth,
     )
-    if len(rows) != len(new):
+    turns = {memory.turn_id for memory in new}
+    ids = {row["source_turn_id"]: row["id"] for row in rows if row["source_turn_id"] in turns}
+    if len(ids) != len(turns):
         raise _other_model()
-    return {row["source_turn_id"]: row["id"] for row in rows}
+    state = IndexState(version, rows[0]["memory_count"], rows[0]["total_terms"])
+    return WrittenMemories(
+        ids, state, [indexed_memory(row) for row in rows if row["id"] is not None]
+    )
+
+
+def indexed_memory(row: Any) -> IndexedMemory:
+    """Decode a row of `index_changes` or `store_memories`."""
+    return IndexedMemory(known_memory(row), row["vector"], row["words"])
+
+
+def known_memory(row: Any) -> KnownMemory:
+    """Decode what ranking needs of a row."""
+    return KnownMemory(
+        id=row["id"],
+        content=row["content"],
+        speaker=row["speaker"],
+        memory_type=row["memory_type"],
+        significance=row["significance"],
+        created_at=row["created_at"],
+        happened=(
+            None if row["happened_from"] is None else (row["happened_from"], row["happened_to"])
+        ),
+        last_used_at=row["last_used_at"],
+        superseded=row["superseded"],
+        session=row["session"],
+        length=row["term_count"],
+        superseded_by=row["superseded_by"],
+    )
 
 
 def decode_exchange_turn(row: Any) -> ExchangeTurn:

@@ -11,14 +11,20 @@ from foremind.domain.memory import (
     Candidate,
     IndexedMemory,
     IndexState,
-    KnownMemory,
     RetrievalQuery,
     SimilarMemory,
     WordStatistics,
 )
 from foremind.domain.turn import TurnsToRemember, TurnToRemember
 from foremind.storage.database import Database
-from foremind.storage.ingest_store import IngestTransaction, read_similar, read_turns
+from foremind.storage.ingest_store import (
+    IngestTransaction,
+    WriteListener,
+    indexed_memory,
+    known_memory,
+    read_similar,
+    read_turns,
+)
 from foremind.storage.relationship_transaction import RelationshipTransaction
 
 _BATCH_SIZE = 500  # rows decoded at once: about two milliseconds
@@ -30,6 +36,8 @@ class MemoryStore:
     def __init__(self, database: Database, fingerprint: str) -> None:
         self._database = database
         self._fingerprint = fingerprint
+        #: Told what ingest wrote of memories, as soon as that is committed.
+        self.listeners: list[WriteListener] = []
 
     async def turns(self, relationship_id: int, turn_ids: Sequence[int]) -> TurnsToRemember | None:
         """Return turns with those around them; None if none is left."""
@@ -43,7 +51,9 @@ class MemoryStore:
 
     def begin_ingest(self, relationship_id: int) -> AbstractAsyncContextManager[IngestTransaction]:
         """Begin the transaction that ingests turns."""
-        return IngestTransaction.begin(self._database, relationship_id, self._fingerprint)
+        return IngestTransaction.begin(
+            self._database, relationship_id, self._fingerprint, self.listeners
+        )
 
     async def candidates(self, query: RetrievalQuery) -> tuple[list[Candidate], WordStatistics]:
         """Return the best recallable memories by vector and by lexical search."""
@@ -78,9 +88,7 @@ class MemoryStore:
                 "index_changes", _BATCH_SIZE, relationship_id, after_version, state.version
             )
             async for rows in batches:
-                changed += [
-                    IndexedMemory(_known_memory(row), row["vector"], row["words"]) for row in rows
-                ]
+                changed += map(indexed_memory, rows)
         return state, changed
 
     async def mark_used(
@@ -94,28 +102,9 @@ class MemoryStore:
             )
 
 
-def _known_memory(row: Any) -> KnownMemory:
-    return KnownMemory(
-        id=row["id"],
-        content=row["content"],
-        speaker=row["speaker"],
-        memory_type=row["memory_type"],
-        significance=row["significance"],
-        created_at=row["created_at"],
-        happened=(
-            None if row["happened_from"] is None else (row["happened_from"], row["happened_to"])
-        ),
-        last_used_at=row["last_used_at"],
-        superseded=row["superseded"],
-        session=row["session"],
-        length=row["term_count"],
-        superseded_by=row["superseded_by"],
-    )
-
-
 def _candidate(row: Any) -> Candidate:
     matches = dict(zip(row["terms"] or (), row["frequencies"] or (), strict=True))
-    return Candidate(_known_memory(row), row["cosine"], matches)
+    return Candidate(known_memory(row), row["cosine"], matches)
 
 
 def _statistics(rows: Any) -> WordStatistics:

@@ -308,7 +308,7 @@ class _ExportWriter:
             for memory in memories
         ]
         length = sum(memory.text.length for memory in new)
-        stored = await store_memories(self._transaction, self._fingerprint, new, {}, length)
+        stored = (await store_memories(self._transaction, self._fingerprint, new, {}, length)).ids
         self._memories |= {memory.id: stored[self._turns[memory.turn]] for memory in memories}
         for memory in memories:
             for turn_id in memory.again:

@@ -1,6 +1,7 @@
 """Searches in the process where a relationship is loaded and current, else in the database."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Self
 
 import structlog
@@ -13,7 +14,7 @@ from foremind.domain.announcements import (
     MemoryAnnouncement,
 )
 from foremind.domain.errors import ForemindError
-from foremind.domain.memory import RetrievalQuery, WordStatistics
+from foremind.domain.memory import IndexedMemory, IndexState, RetrievalQuery, WordStatistics
 from foremind.retrieval.candidates import CandidateSet
 from foremind.retrieval.index.memory_index import MemoryIndex
 from foremind.retrieval.search import StoredCandidates
@@ -49,15 +50,19 @@ class IndexedCandidates:
         )
         metrics.index_bytes.set_function(lambda: self._indexes.bytes_used)
         self._announced: dict[int, int] = {}
+        # What this process wrote last, to be taken from here instead of being read back.
+        self._written: dict[int, tuple[IndexState, Sequence[IndexedMemory]]] = {}
         self._too_large: LRUCache[int, None] = LRUCache(_MAX_TOO_LARGE)
         self._generation = 0  # raised when what is being read must be discarded
         self._updates: dict[int, asyncio.Task[None]] = {}
         self._load_slots = asyncio.Semaphore(_MAX_CONCURRENT_LOADS)
 
     async def __aenter__(self) -> Self:
+        self._store.listeners.append(self._on_written)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._store.listeners.remove(self._on_written)
         await stop(*self._updates.values())
 
     async def candidates(self, query: RetrievalQuery) -> tuple[CandidateSet, WordStatistics]:
@@ -111,6 +116,7 @@ class IndexedCandidates:
         if isinstance(announcement, MemoriesForgotten):
             self._generation += 1
             self._indexes.pop(announcement.relationship_id, None)
+            self._written.pop(announcement.relationship_id, None)
             return
         if not isinstance(announcement, MemoryAnnouncement | MemoriesChanged):
             return
@@ -120,6 +126,12 @@ class IndexedCandidates:
         self._announced[announcement.relationship_id] = max(known, announcement.memory_version)
         self.load(announcement.relationship_id)
 
+    def _on_written(
+        self, relationship_id: int, state: IndexState, memories: Sequence[IndexedMemory]
+    ) -> None:
+        if relationship_id in self._indexes:
+            self._written[relationship_id] = state, memories
+
     def _end_update(self, relationship_id: int) -> None:
         self._updates.pop(relationship_id, None)
         self._forget_version(relationship_id)
@@ -128,6 +140,7 @@ class IndexedCandidates:
         """Forget the announced version of an index that is neither kept nor being read."""
         if relationship_id not in self._indexes and relationship_id not in self._updates:
             self._announced.pop(relationship_id, None)
+            self._written.pop(relationship_id, None)
 
     def _known(self) -> set[int]:
         return {*self._indexes, *self._updates}
@@ -159,6 +172,9 @@ class IndexedCandidates:
     async def _read(self, relationship_id: int, known: MemoryIndex | None) -> MemoryIndex:
         # What commits meanwhile has a later version, and is announced with it.
         after = -1 if known is None else known.state.version
+        written = self._written.pop(relationship_id, None)
+        if known is not None and written is not None and written[0].version == after + 1:
+            return await asyncio.to_thread(known.with_changes, *written)
         state, changes = await self._store.changes(relationship_id, after)
         if state.version < after:  # the database lost commits
             known, (state, changes) = None, await self._store.changes(relationship_id, -1)
