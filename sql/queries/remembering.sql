@@ -73,7 +73,7 @@ WHERE relationship_id = $1 AND slot = ANY ($2::text[])
 ORDER BY memory_id;
 
 -- name: store_memories
--- Stores memories with terms and facts, once per source turn, and new vectors and terms of others.
+-- Stores memories with terms and facts, once per source turn, and new vectors, terms, uses of others.
 -- It sets the memory version, and changes the counts of memories and terms alike. New memories must
 -- be of the store's model. A term of a new memory has the negative id of its turn. It returns what
 -- `index_changes` and `index_state` would.
@@ -103,7 +103,11 @@ WITH stored AS (
         words
 ), changed AS (
     UPDATE memories
-    SET embedding = given.embedding, term_count = given.length, words = given.words, version = $2
+    SET embedding = coalesce(given.embedding, memories.embedding),
+        term_count = coalesce(given.length, term_count), words = coalesce(given.words, memories.words),
+        last_used_at = CASE WHEN given.id = ANY ($28::bigint[]) THEN greatest(last_used_at, $29)
+            ELSE last_used_at END,
+        version = $2
     FROM unnest($16::bigint[], $17::halfvec[], $18::real[], $19::bytea[])
         AS given (id, embedding, length, words)
     WHERE memories.relationship_id = $1 AND memories.id = given.id

@@ -34,6 +34,7 @@ class Bench:
         self.clock = clock
         self.script = script
         self.chat_models = ChatModels(built.runtime.settings)
+        self.workers: list[BackgroundWorker] = []
         self.worker = self.another()
         self._said = 0
 
@@ -42,7 +43,8 @@ class Bench:
         supervisor = Supervisor(self.clock, self.built.runtime.metrics)
         runtime = replace(self.built.runtime, supervisor=supervisor)
         built = replace(self.built, runtime=runtime)
-        return build_background_worker(built, self.chat_models, lambda: has_peers)
+        self.workers.append(build_background_worker(built, self.chat_models, lambda: has_peers))
+        return self.workers[-1]
 
     async def open_session(
         self, user: str = "ana", companion: str = "wren", **settings: Any
@@ -92,7 +94,6 @@ class Bench:
             waiting = await owner_of(self.built).fetchval(
                 "SELECT (SELECT count(*) FROM relationships WHERE due_at <= $1) + "
                 "(SELECT count(*) FROM curation_steps WHERE due_at <= $1) + "
-                "(SELECT count(*) FROM curation_steps WHERE lane = 'ingest' AND attempts = 0) + "
                 "(SELECT count(*) FROM curation_claims) + "
                 "(SELECT count(*) FROM relationships WHERE woken_at <= $2) + "
                 "(SELECT count(*) FROM curation_steps WHERE held_at <= $2)",
@@ -101,9 +102,12 @@ class Bench:
             )
             return bool(waiting)
 
+        def ingesting() -> bool:
+            return any(worker._dispatcher._ingesting for worker in self.workers)
+
         async def nothing_due() -> bool:
             # Twice, as Citus does not count at one moment: a step may be neither held nor due.
-            return not (await is_waiting() or await is_waiting())
+            return not (ingesting() or await is_waiting() or ingesting() or await is_waiting())
 
         await self.until(nothing_due)
 

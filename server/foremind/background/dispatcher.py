@@ -78,8 +78,8 @@ class Dispatcher:
         self._to_visit: dict[int, Limit | None] = {}
         self._to_visit_after_poll: dict[int, None] = {}
         self._held_back = HeldBack()
-        # The turns to ingest of each relationship that are not due yet, in the order of their turn.
-        self._to_ingest: dict[int, list[int]] = {}
+        # Of each relationship to ingest, turns that are not due yet, and memories that were used.
+        self._to_ingest: dict[int, tuple[list[int], list[int]]] = {}
         self._ingesting: set[int] = set()
         self._ingests = TaskSet()
         self._visiting: set[int] = set()
@@ -97,10 +97,14 @@ class Dispatcher:
         else:
             self._ask_for_poll()
 
-    def ingest_soon(self, relationship_id: int, turn_ids: Sequence[int] = ()) -> None:
-        """Have turns ingested: those that are due, and others."""
+    def ingest_soon(
+        self, relationship_id: int, turn_ids: Sequence[int] = (), used: Sequence[int] = ()
+    ) -> None:
+        """Have turns ingested: those that are due, and others, with the memories these used."""
         if relationship_id in self._to_ingest or len(self._to_ingest) < _MAX_TO_VISIT:
-            self._to_ingest.setdefault(relationship_id, []).extend(turn_ids)
+            waiting = self._to_ingest.setdefault(relationship_id, ([], []))
+            waiting[0].extend(turn_ids)
+            waiting[1].extend(used)
             self._begin_ingests()
         else:
             self._ask_for_poll()
@@ -182,20 +186,22 @@ class Dispatcher:
             if len(self._ingesting) >= _MAX_INGESTING:
                 return
             if relationship_id not in self._ingesting:  # otherwise once more, afterwards
-                turn_ids = self._to_ingest.pop(relationship_id)
+                waiting = self._to_ingest.pop(relationship_id)
                 self._ingesting.add(relationship_id)
-                self._ingests.begin(self._ingest(relationship_id, turn_ids), "curation-ingest")
+                self._ingests.begin(self._ingest(relationship_id, *waiting), "curation-ingest")
 
-    async def _ingest(self, relationship_id: int, turn_ids: Sequence[int]) -> None:
+    async def _ingest(
+        self, relationship_id: int, turn_ids: Sequence[int], used: Sequence[int]
+    ) -> None:
         """Ingest turns of a relationship; what remains is due again a little later."""
         now = self._clock.now()
         try:
             states = await self._step_store.claim_turns(
                 relationship_id, turn_ids, now, now + _INGEST_LEASE
             )
-            await self._runner.ingest(relationship_id, states)
+            await self._runner.ingest(relationship_id, states, used)
             if len(states) == MAX_STATES:
-                self._to_ingest.setdefault(relationship_id, [])
+                self._to_ingest.setdefault(relationship_id, ([], []))
         except Exception as error:  # the database or a defect: the turns are due again
             _log_failure("curation.ingest_failed", relationship_id, error)
         finally:

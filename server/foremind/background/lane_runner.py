@@ -1,6 +1,6 @@
 """Runs the due steps of a lane, and records what became of them together with what they found."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -46,8 +46,13 @@ class LaneRunner:
         #: Once true, lanes that take turns one by one end after the present one.
         self.stopping = False
 
-    async def ingest(self, relationship_id: int, states: Sequence[StepState]) -> None:
+    async def ingest(
+        self, relationship_id: int, states: Sequence[StepState], used: Sequence[int] = ()
+    ) -> None:
         """Ingest turns together, unless that fails: then one that fails by itself stops no other.
+
+        Args:
+            used: memories that a reply among them was made of.
 
         Raises:
             StorageUnavailable: what is unfinished stays due.
@@ -62,17 +67,17 @@ class LaneRunner:
                 await self._step_store.claim_turns(relationship_id, rest, now, now)
                 return
             batch = waiting.pop(0)
-            if len(batch) == 1:
-                await self._take_turn(relationship_id, batch[0], self._ingest)
-                continue
             turn_ids = [state.turn_id for state in batch]
             try:
-                done = await self._ingester.ingest_turns(relationship_id, turn_ids)
-            except StorageUnavailable:
-                raise
-            except Exception:  # it is logged for the turn that fails by itself
-                waiting[:0] = [[state] for state in batch]
+                done = await self._ingester.ingest_turns(relationship_id, turn_ids, used)
+            except Exception as error:  # must not stop other turns
+                if len(batch) == 1:
+                    failed = self._failure_of(relationship_id, batch[0], error)
+                    await self._step_store.fail(relationship_id, batch[0], failed)
+                else:
+                    waiting[:0] = [[state] for state in batch]
                 continue
+            used = ()
             for state in batch:
                 if state.turn_id not in done:
                     await self._step_store.drop_turn(relationship_id, state)
@@ -90,8 +95,9 @@ class LaneRunner:
             for state in lane.states:
                 if not self.stopping:
                     lane.step = "rating"
-                    await self._take_turn(lane.relationship_id, state, self._rater.rate)
+                    await self._rate(lane.relationship_id, state)
             await self._step_store.release_claim(lane.relationship_id, lane.lane, claim.holder)
+            lane.wakes = True  # more turns may wait by now
             return
         states: Sequence[StepState] | None = due_steps(lane.states, lane.lane, self._clock.now())
         results = _Results(follow_ups=await self._steps.stale_steps(lane, context))
@@ -177,24 +183,16 @@ class LaneRunner:
             await self._step_store.finish(relationship_id, steps, now, [lane.lane], claim.holder)
             return None
 
-    async def _take_turn(
-        self,
-        relationship_id: int,
-        state: StepState,
-        take: Callable[[int, int], Awaitable[bool]],
-    ) -> None:
-        """Run a step for one of the turns that wait for it, which is retried by itself."""
+    async def _rate(self, relationship_id: int, state: StepState) -> None:
+        """Have a turn rated; if that fails, it is retried by itself."""
         try:
-            found = await take(relationship_id, state.turn_id)
+            found = await self._rater.rate(relationship_id, state.turn_id)
         except Exception as error:  # must not stop other turns
-            failure = self._failure_of(relationship_id, state, error)
-            await self._step_store.fail(relationship_id, state, failure)
+            failed = self._failure_of(relationship_id, state, error)
+            await self._step_store.fail(relationship_id, state, failed)
             return
         if not found:
             await self._step_store.drop_turn(relationship_id, state)
-
-    async def _ingest(self, relationship_id: int, turn_id: int) -> bool:
-        return await self._ingester.ingest(relationship_id, turn_id) is not None
 
     def _failure_of(self, relationship_id: int, state: StepState, error: Exception) -> FinishedStep:
         """Return what becomes of a step that has failed, and log it."""

@@ -102,13 +102,16 @@ class BackgroundWorker:
         self._dispatcher.ingest_soon(relationship_id)
         self._dispatcher.visit_soon(relationship_id)
 
-    def ingest_soon(self, relationship_id: int, turn_ids: Sequence[int] = ()) -> None:
+    def ingest_soon(
+        self, relationship_id: int, turn_ids: Sequence[int] = (), used: Sequence[int] = ()
+    ) -> None:
         """Have the turns of a relationship ingested that wait for it.
 
         Args:
             turn_ids: turns that wait for a reply no longer.
+            used: memories that this reply was made of.
         """
-        self._dispatcher.ingest_soon(relationship_id, turn_ids)
+        self._dispatcher.ingest_soon(relationship_id, turn_ids, used)
 
     async def schedule_now(self, relationship_id: int) -> None:
         """Schedule a check of a relationship as soon as possible."""

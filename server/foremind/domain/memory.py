@@ -123,7 +123,7 @@ class MemoryChanges:
 
     A memory that is not stored yet has the negative id of its turn. `growth` is by how much the sum
     of all term weights grows; `rescored` and `reembedded` are by memory, `superseded` is by the
-    older memory, with the newer one and why.
+    older memory, with the newer one and why; `used` are those that the reply was made of.
     """
 
     new: list[NewMemory] = field(default_factory=list)
@@ -132,9 +132,11 @@ class MemoryChanges:
     repeated: list[RepeatedMemory] = field(default_factory=list)
     rescored: dict[int, RescoredMemory] = field(default_factory=dict)
     superseded: dict[int, tuple[int, str]] = field(default_factory=dict)
+    used: Sequence[int] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.new or self.reembedded or self.rescored or self.superseded)
+        changed = self.new or self.reembedded or self.rescored or self.superseded or self.used
+        return bool(changed)
 
 
 class KnownMemory(msgspec.Struct, frozen=True, gc=False):

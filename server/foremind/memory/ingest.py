@@ -115,13 +115,16 @@ class MemoryIngester:
         return (await self._ingest(relationship_id, [request])).get(turn_id)
 
     async def ingest_turns(
-        self, relationship_id: int, turn_ids: Sequence[int]
+        self, relationship_id: int, turn_ids: Sequence[int], used: Sequence[int] = ()
     ) -> dict[int, MemoryAnnouncement]:
         """Score stored turns in order, and keep those that are significant.
 
         Whether a turn is kept or not, its neighbours' memories are re-embedded, now that more of
         their context is known, and a question that it answers is scored again. The transaction that
         stores what became of turns records that they wait for ingest no longer.
+
+        Args:
+            used: memories that a reply among them was made of.
 
         Returns:
             What became of the turns that still exist.
@@ -132,7 +135,7 @@ class MemoryIngester:
         announced: dict[int, MemoryAnnouncement] = {}
         for first in range(0, len(turn_ids), MAX_TURNS):
             requests = [IngestRequest(turn_id) for turn_id in turn_ids[first : first + MAX_TURNS]]
-            announced |= await self._ingest(relationship_id, requests)
+            announced |= await self._ingest(relationship_id, requests, () if first else used)
         return announced
 
     def policy_of(self, turns: TurnsToRemember) -> Policy:
@@ -159,7 +162,7 @@ class MemoryIngester:
                 self._said.pop(turn_id, None)
 
     async def _ingest(
-        self, relationship_id: int, requests: Sequence[IngestRequest]
+        self, relationship_id: int, requests: Sequence[IngestRequest], used: Sequence[int] = ()
     ) -> dict[int, MemoryAnnouncement]:
         """Ingest turns in one transaction; return what became of those that still exist."""
         started = self._clock.monotonic()
@@ -174,7 +177,7 @@ class MemoryIngester:
                     seen = await transaction.turns(turn_ids)
                     ready = seen and self._ready(seen, requests, vectors)
                     if ready:
-                        outcomes = await self._write(transaction, ready)
+                        outcomes = await self._write(transaction, ready, used)
                         announced = self._announce(transaction, relationship_id, outcomes)
                         break
             except NotFound:  # deleted, with its user
@@ -248,7 +251,7 @@ class MemoryIngester:
         return _ReadyTurns(replace(seen, turns=turns), present, fresh, names)
 
     async def _write(
-        self, transaction: IngestTransaction, ready: _ReadyTurns
+        self, transaction: IngestTransaction, ready: _ReadyTurns, used: Sequence[int]
     ) -> list[JudgedOutcome]:
         """Decide about turns, and write what becomes of them; return it, with stored ids."""
         seen, policy = ready.seen, self.policy_of(ready.seen)
@@ -272,6 +275,7 @@ class MemoryIngester:
         chars += sum(len(memory.content) for found in similar.values() for memory in found)
         outcomes = await run_or_offload(chars, lambda: decider.decide(judged, ready.fresh))
         now = self._clock.now()
+        decider.changes.used = used
         stored = await transaction.write(decider.changes, now)
         await self._move_on(transaction, policy, ready, outcomes, now)
         return [outcome.with_stored(stored) for outcome in outcomes]

@@ -111,7 +111,13 @@ class IngestTransaction:
         if not changes:
             return {}
         written = await store_memories(
-            self._transaction, self._fingerprint, changes.new, changes.reembedded, changes.growth
+            self._transaction,
+            self._fingerprint,
+            changes.new,
+            changes.reembedded,
+            changes.growth,
+            changes.used,
+            now,
         )
 
         stored = written.ids
@@ -231,8 +237,10 @@ async def store_memories(
     new: Sequence[NewMemory],
     reembedded: Mapping[int, ReembeddedMemory],
     growth: float,
+    used: Collection[int] = (),
+    used_at: datetime | None = None,
 ) -> WrittenMemories:
-    """Store new memories, and new vectors and terms of others by id.
+    """Store new memories, new vectors and terms of others by id, and when some were used.
 
     This raises the memory version, also if there is nothing to store.
 
@@ -243,6 +251,8 @@ async def store_memories(
         ModelMismatch: the store belongs to another embedding model.
     """
     others = reembedded.values()
+    only_used = [memory_id for memory_id in used if memory_id not in reembedded]
+    nothing_new = [None] * len(only_used)
     terms = [
         (-memory.turn_id, term, weight)
         for memory in new
@@ -271,14 +281,16 @@ async def store_memories(
         [memory.happened and memory.happened[0] for memory in new],
         [memory.happened and memory.happened[1] for memory in new],
         [pack_terms(memory.text.terms) for memory in new],
-        list(reembedded),
-        [HalfVector(memory.text.vector) for memory in others],
-        [memory.text.length for memory in others],
-        [pack_terms(memory.text.terms) for memory in others],
+        [*reembedded, *only_used],
+        [*(HalfVector(memory.text.vector) for memory in others), *nothing_new],
+        [*(memory.text.length for memory in others), *nothing_new],
+        [*(pack_terms(memory.text.terms) for memory in others), *nothing_new],
         *([row[column] for row in terms] for column in range(3)),
         *([row[column] for row in facts] for column in range(3)),
         len(new),
         growth,
+        list(used),
+        used_at,
     )
     turns = {memory.turn_id for memory in new}
     ids = {row["source_turn_id"]: row["id"] for row in rows if row["source_turn_id"] in turns}

@@ -65,8 +65,7 @@ class ReplyDelivery:
             if turn_id is not None:
                 if turn.reply.model.is_generative and turn.stored.kept:  # it waits for ingest
                     self._services.after_reply.ingester.cache_turn(turn_id, result.text)
-                self._have_read(turn, turn_id)
-                await self._count_use(turn, result)
+                await self._have_read(turn, result, turn_id)
         except ForemindError as error:
             # The client has received it; only the stored copy is missing.
             _log.error("reply.not_stored", turn_id=turn.stored.id, reason=error.code)
@@ -102,21 +101,24 @@ class ReplyDelivery:
                     raise
             await clock.sleep(_POLL_S)
 
-    def _have_read(self, turn: RunningTurn, turn_id: int) -> None:
-        """Have an exchange ingested, and at once read for what is to be pinned."""
-        worker = self._services.after_reply.background_worker
-        relationship_id = self._conversation.opened.relationship_id
-        worker.ingest_soon(relationship_id, (turn.stored.id, turn_id))
-        if text_to_pin(turn.message.text) is not None:
-            worker.wake(relationship_id)
+    async def _have_read(self, turn: RunningTurn, result: ReplyResult, turn_id: int) -> None:
+        """Count what a stored reply was made of, and have the exchange ingested.
 
-    async def _count_use(self, turn: RunningTurn, result: ReplyResult) -> None:
-        """Count what a stored reply was made of."""
+        What is to be pinned is read at once.
+        """
         prompt, after_reply = turn.reply.prompt, self._services.after_reply
-        relationship_id = self._conversation.opened.relationship_id
+        relationship_id, worker = (
+            self._conversation.opened.relationship_id,
+            after_reply.background_worker,
+        )
         now = self._conversation.touch()
         after_reply.access_counts.count_access(relationship_id, prompt.records, now)
         used = await run_or_offload(
             len(result.text), lambda: used_memories(result.text, prompt.memories)
         )
-        await after_reply.ingester.mark_used(relationship_id, used)
+        if not turn.stored.kept:  # it is not ingested
+            await after_reply.ingester.mark_used(relationship_id, used)
+            return
+        worker.ingest_soon(relationship_id, (turn.stored.id, turn_id), used)
+        if text_to_pin(turn.message.text) is not None:
+            worker.wake(relationship_id)
