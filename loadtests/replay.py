@@ -157,7 +157,10 @@ async def _typist(
     connected: asyncio.Barrier,
 ) -> None:
     async with connect(url) as client:
-        await client.open_session("seeded", user_id=f"neighbour {number}", name="N")
+        # As a shipped client where nobody looks at contexts.
+        await client.open_session(
+            "seeded", user_id=f"neighbour {number}", name="N", contexts=False
+        )
         answered = asyncio.Event()
         reader = asyncio.create_task(_read(client, measured, answered))
         await asyncio.sleep(_INDEX_LOAD_S)
