@@ -158,9 +158,7 @@ async def _typist(
 ) -> None:
     async with connect(url) as client:
         # As a shipped client where nobody looks at contexts.
-        await client.open_session(
-            "seeded", user_id=f"neighbour {number}", name="N", contexts=False
-        )
+        await client.open_session("seeded", user_id=f"neighbour {number}", name="N", contexts=False)
         answered = asyncio.Event()
         reader = asyncio.create_task(_read(client, measured, answered))
         await asyncio.sleep(_INDEX_LOAD_S)
