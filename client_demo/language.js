@@ -69,6 +69,7 @@ export function moment(text, options = { dateStyle: "medium", timeStyle: "short"
 
 /** Who said what is remembered, or that nobody did: a game reported it. */
 export function origin({ speaker, memory_type }) {
-  if (memory_type === "event" || memory_type === "observation") return say(`memory.${memory_type}`);
+  if (memory_type === "event") return say("memory.event");
+  if (memory_type === "observation") return say("memory.observation");
   return say(speaker === "user" ? "you.said" : "companion.said");
 }

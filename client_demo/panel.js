@@ -138,7 +138,7 @@ export class MemoryPanel {
 
   #turn({ id, speaker, text, memory }) {
     const shown = make("div");
-    const about = `${said({ speaker })} · ${say(memory ? "remembered" : "not-kept")}`;
+    const about = `${origin({ speaker })} · ${say(memory ? "remembered" : "not-kept")}`;
     const forget = () => this.#forget(`/memories?turn=${id}`);
     shown.append(span(text), small(about), button(say("forget"), say("forget.turn", { text }), forget));
     return shown;

@@ -16,6 +16,7 @@ from tests.acceptance.test_chat_completions import (  # noqa: F401 - the fixture
     BEES,
     CHAT,
     FrontEnd,
+    Messages,
     front_end,
     model,
 )
@@ -197,7 +198,14 @@ async def test_two_chats_that_begin_alike_stay_apart(
     model: ScriptedModel,  # noqa: F811
     named: bool,
 ) -> None:
-    """What is said in one is not erased by the other, whether or not the front end names them."""
+    """What is said in one is not erased by the other, whether or not the front end names them.
+
+    A prompt has the history of its own chat; what is recalled for its last message is of both.
+    """
+
+    def history() -> Messages:
+        return list(model.script.player_requests[-1]["messages"][1:-1])
+
     model.script.reply = lambda _: ["Hello"]
     names = [{"x-foremind-chat-id": "1"}, {"x-foremind-chat-id": "2"}] if named else [{}, {}]
     first, second = await two_chats(server, *names)
@@ -209,9 +217,9 @@ async def test_two_chats_that_begin_alike_stay_apart(
     await second.say("Where are the hills?")
     assert await first.memories() == [CAT]
     assert CAT in await first.stored()
-    assert CAT not in str(model.script.player_requests[-1]["messages"][1:])
+    assert CAT not in str(history())
     await first.say("Good night")
-    assert CAT in str(model.script.player_requests[-1]["messages"][1:])
+    assert CAT in str(history())
 
 
 async def test_without_a_name_nothing_is_replaced(server: RunningServer) -> None:

@@ -42,6 +42,7 @@ async def test_a_small_real_model_replies_and_writes_notes(
     w.relationship = int(opened["relationship_id"])
     await client.send(SAID)
     assert (await client.expect("response.done"))["status"] == "completed"
+    await client.expect("memory.stored")
     assert SAID in await w.memories()
     await _wait_for_notes(w)
 

@@ -26,7 +26,7 @@ from tests.conftest import (
 )
 
 QUESTION = "What did I promise about the garden?"
-_DERIVED_LAYERS = (
+DERIVED_LAYERS = (
     "scratchpad",
     "profile",
     "summary",
@@ -82,7 +82,7 @@ async def test_memories_recalled_at_the_pause_keep_their_place_in_the_prompt(
     clock = ManualClock()
     async with scripted_model(Script(background=background_answer)) as model:
         server = await start(
-            clock, llm_url=model.url, llm_ahead="prefill", eager=False, layers_off=_DERIVED_LAYERS
+            clock, llm_url=model.url, llm_ahead="prefill", eager=False, layers_off=DERIVED_LAYERS
         )
         client = await server.session()
         await send_and_wait(client, PROMISE)
@@ -109,7 +109,7 @@ async def test_what_is_recalled_while_a_sentence_is_typed_is_prefilled_with_it(
     clock = ManualClock()
     async with scripted_model(Script(background=background_answer)) as model:
         server = await start(
-            clock, llm_url=model.url, llm_ahead="prefill", layers_off=_DERIVED_LAYERS
+            clock, llm_url=model.url, llm_ahead="prefill", layers_off=DERIVED_LAYERS
         )
         client = await server.session()
         await send_and_wait(client, PROMISE)
@@ -311,7 +311,7 @@ async def test_erasure_discards_speculative_replies(start: StartServer) -> None:
     clock = ManualClock()
     async with scripted_model(Script(background=background_answer)) as model:
         server = await start(
-            clock, llm_url=model.url, llm_ahead="reply", eager=False, layers_off=_DERIVED_LAYERS
+            clock, llm_url=model.url, llm_ahead="reply", eager=False, layers_off=DERIVED_LAYERS
         )
         client = await server.session()
         stored = (await send_and_wait(client, PROMISE))["memory.stored"]
@@ -382,7 +382,7 @@ async def test_an_erased_prompt_is_not_prefilled_again(start: StartServer) -> No
     """What was forgotten is not sent to the model server after that."""
     clock = ManualClock()
     async with scripted_model(Script(background=background_answer)) as model:
-        server = await start(clock, llm_url=model.url, layers_off=_DERIVED_LAYERS)
+        server = await start(clock, llm_url=model.url, layers_off=DERIVED_LAYERS)
         client = await server.session()
         stored = (await send_and_wait(client, PROMISE))["memory.stored"]
         await eventually(lambda: PROMISE in str(last_prefill(model.script)))

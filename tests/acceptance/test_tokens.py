@@ -12,7 +12,7 @@ from foremind_client import Client
 from foremind_eval.doubles.background_answers import background_answer
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, ScriptedModel, scripted_model
-from tests.acceptance.test_speculation import type_and_pause
+from tests.acceptance.test_speculation import DERIVED_LAYERS, type_and_pause
 from tests.acceptance.world import world
 from tests.conftest import (
     PATIENCE,
@@ -261,7 +261,7 @@ async def test_over_http_the_status_says_when_to_retry(start: StartServer) -> No
     clock = ManualClock()
     async with scripted_model(Script(usage=lambda _, __: COUNTED)) as model:
         server = await start(
-            clock=clock, llm_url=model.url, llm_tokens_per_day=100, layers_off={"scratchpad"}
+            clock=clock, llm_url=model.url, llm_tokens_per_day=100, layers_off=DERIVED_LAYERS
         )
         async with httpx2.AsyncClient(
             base_url=f"http://127.0.0.1:{server.port}", timeout=PATIENCE

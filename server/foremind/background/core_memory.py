@@ -21,6 +21,8 @@ _MAX_TOKENS = 1000
 _ATTEMPTS = 2
 # Begins the line of a topic on what was left open, in the language it was written in.
 _LEFT_OPEN = tuple(f"{heading_in(language, 'left open')}: " for language in LANGUAGES)
+# What a line may end with that stays apart from the next one without a line break.
+_LINE_ENDS = tuple(".!?…:;|؟۔。！？：")
 _MIN_OVERLAP = 0.6  # share of a line's words that a text must contain to cover the line
 
 
@@ -163,7 +165,9 @@ def core_memory_by_rules(manual_text: str, sources: Sequence[str]) -> str:
     for source in sources:
         text = source.partition(": ")[2] or source
         if text.casefold() not in seen:
-            lines.append(source.replace("\n", " "))
+            *before, last = source.splitlines()
+            ended = [line if line.endswith(_LINE_ENDS) else f"{line};" for line in before]
+            lines.append(" ".join([*ended, last]))
             seen += text.casefold()
     return "\n".join(lines)
 

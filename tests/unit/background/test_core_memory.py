@@ -14,6 +14,7 @@ from foremind.background.core_memory import (
 from foremind.background.usage_patterns import usage_patterns_of
 from foremind.domain.record import Details, Record
 from foremind.domain.relationship import SessionUsage
+from foremind.text.sentences import sentence_keys, sentences_in
 
 NOW = datetime(2026, 5, 20, 19, tzinfo=UTC)
 
@@ -24,6 +25,17 @@ def test_manual_lines_come_first_and_nothing_is_repeated() -> None:
         "Ana is in mourning.", ["goal: Sail to Madeira", "note: ana is in mourning."]
     )
     assert text.splitlines() == ["Ana is in mourning.", "goal: Sail to Madeira"]
+
+
+def test_the_lines_of_a_topic_stay_apart() -> None:
+    """On one line, each a sentence, so that none appears twice in a prompt."""
+    topic = "boat (3 May): On 1 May 2026:\nI keep bees\nHow are they?\nSettled: We sail in June"
+    (line,) = core_memory_by_rules("", [topic]).splitlines()
+    assert line == (
+        "boat (3 May): On 1 May 2026: I keep bees; How are they? Settled: We sail in June"
+    )
+    keys = sentence_keys(sentences_in(line))
+    assert {*sentence_keys(["I keep bees"]), *sentence_keys(["We sail in June"])} <= {*keys}
 
 
 def test_manual_lines_that_a_model_omits_come_first() -> None:
