@@ -603,7 +603,7 @@ async def test_open_webui_and_librechat_are_set_up_as_shown(start: StartServer) 
             answer = await http.post("/chat/completions", json=asked)
         assert answer.status_code == 200, answer.text
     users = await owner_of(server.app.core).fetch("SELECT external_id, name FROM users ORDER BY id")
-    assert [tuple(row) for row in users] == [("6a1f", "Ana"), ("6b20", "6b20")]
+    assert [tuple(row) for row in users] == [("6a1f", "Ana"), ("6b20", "the user")]
 
 
 async def test_a_token_made_as_shown_opens_a_session(start: StartServer) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
@@ -64,9 +65,11 @@ from foremind.text import (
     tense,
     time_ago,
     time_expressions,
+    time_words,
     tokenization,
 )
-from foremind.text.languages import detection, prompt_words, utterances
+from foremind.text.languages import detection, phrases, prompt_words, utterances
+from foremind.text.languages.language_files import LANGUAGES
 from foremind.text.statements import (
     chat_text,
     clauses,
@@ -97,6 +100,14 @@ def read_dates(text: str, now: datetime) -> None:
         assert span.start.astimezone(UTC) < span.end.astimezone(UTC)
         for side in ("before", "since", "until", "after"):
             time_expressions.open_ended_span(span, side)
+
+
+def read_times(text: str, _: datetime) -> None:
+    """Read a text's times in every language, and itself as a phrase of a language file."""
+    for language in LANGUAGES:
+        list(time_words.english_times(text, language))
+    for separated in (True, False):
+        re.compile(phrases.phrase_pattern(text, separated=separated))
 
 
 def search(text: str, now: datetime) -> list[Recalled]:
@@ -305,6 +316,7 @@ def pass_gate(text: str, _now: datetime) -> None:
 READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     **dict.fromkeys((card_fields, card_file, card_macros), read_texts_of_card),
     time_expressions: read_dates,
+    **dict.fromkeys((time_words, phrases), read_times),
     tense: lambda text, _: tense.directions_of(text, 0, len(text) // 2, undecided=True),
     query_parser: query_parser.parse_query,
     ranking: search,

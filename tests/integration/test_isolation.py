@@ -6,6 +6,7 @@ import random
 import re
 import time
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import asyncpg
 import httpx2
@@ -300,7 +301,7 @@ async def test_no_row_of_another_relationship_can_be_written(built: Core) -> Non
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         async with built.database.transaction(bo.relationship_id) as connection:
             row = (ana.relationship_id, ana.session_id, ana.user_id, None, "completed", "x", now)
-            await connection.row("insert_reply", *row, None, None, True)
+            await connection.row("insert_reply", *row, None, None, True, True, 1, now, timedelta())
     # A sharded database moves no row from one relationship to another, whoever asks.
     refused = (asyncpg.InsufficientPrivilegeError, asyncpg.FeatureNotSupportedError)
     with pytest.raises(refused):

@@ -159,7 +159,7 @@ def reads_of_relationship() -> dict[str, str]:
 
 def has_plan(query: str) -> bool:
     """Tell whether a statement is one that is planned."""
-    kind, _, _ = query.lstrip().upper().partition(" ")
+    kind, _, _ = query.lstrip("( \n").upper().partition(" ")
     return kind in ("SELECT", "WITH", "INSERT", "UPDATE", "DELETE")
 
 

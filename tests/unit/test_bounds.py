@@ -35,6 +35,7 @@ _UNBOUNDED = {
     "llm/prompt/token_counter.py: cache": "one entry for each configured tokenizer",
     "domain/hints.py: cache": "it has no arguments",
     "memory/reply_information.py: cache": "one entry for each language",
+    "text/time_words.py: cache": "one entry for each language",
     "text/statements/vocabulary.py: cache": "one entry for each of the module's lists",
     "domain/field_problems.py: cache": "one entry for each shape of a message or body",
     "domain/settings/setting_bounds.py: cache": "one entry for each setting",

@@ -146,7 +146,7 @@ class World:
 
     async def commit_reply(
         self, session: OpenedSession, reply_to: int, status: str, text: str, now: datetime,
-        *, ingested: bool, kept: bool, erasures: int, origin: str,
+        *, ingested: bool, kept: bool, erasures: int, origin: str, urgent: bool,
     ) -> int | None:  # fmt: skip
         """Store a reply, unless something was erased since its prompt was assembled."""
         await asyncio.sleep(self.rng.uniform(0.001, 0.02))
@@ -253,6 +253,7 @@ def _session_services(
         "Any",
         SimpleNamespace(
             wake=lambda _: None,
+            ingest_soon=lambda *_: None,
             run=lambda *_: None,
             cache_turn=lambda *_: None,
             mark_used=_nothing,
