@@ -168,4 +168,6 @@ class _SharedValues(Generic[Value]):
         number = self._loads
         value = await self._fetch(key)
         if value is not None and number > shared.load_number:
-            shared.load_number, shared.value = number, value
+            shared.load_number = number
+            if value != shared.value:  # sessions take another object for a change
+                shared.value = value
