@@ -153,21 +153,22 @@ class LaneRunner:
         goes_on &= "conflict" not in (step.code for step in results.finished.values())
 
         async def finish(connection: DatabaseConnection | None) -> Sequence[StepState] | None:
-            store = self._step_store
+            # What follows is scheduled first: without a transaction, its cause may not end before.
+            store, found = self._step_store, rest
+            if results.later:
+                later = scheduled_steps(results.later, lane.model_place)
+                await store.schedule(relationship_id, later, now + FOLLOW_UP_DELAY, connection)
+            if follow_ups:
+                lanes = {lane.lane: lane.place} if goes_on else {}
+                states = await store.claim(
+                    relationship_id, lanes, claim, now, follow_ups, connection=connection
+                )
+                found = due_steps(states, lane.lane, now)
             released = [] if goes_on else [lane.lane]
             steps = list(results.finished.values())
             if steps or released:
                 await store.finish(relationship_id, steps, now, released, claim.holder, connection)
-            if results.later:
-                later = scheduled_steps(results.later, lane.model_place)
-                await store.schedule(relationship_id, later, now + FOLLOW_UP_DELAY, connection)
-            if not follow_ups:
-                return rest if goes_on else None
-            lanes = {lane.lane: lane.place} if goes_on else {}
-            states = await store.claim(
-                relationship_id, lanes, claim, now, follow_ups, connection=connection
-            )
-            return due_steps(states, lane.lane, now) if goes_on else None
+            return found if goes_on else None
 
         now = self._clock.now()
         lane.wakes |= any(step.lane != lane.lane for step in follow_ups) or any(
