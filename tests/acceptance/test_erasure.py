@@ -127,6 +127,7 @@ async def test_background_work_in_flight_restores_nothing(start: StartServer, ch
         model.background = slow
         await client.send(SECRET)
         await client.expect_all("response.done", "memory.stored")
+        await w.request("POST", "/status")
         await asyncio.wait_for(requested.wait(), PATIENCE)
         await apply_change()
         model.background, model.hold_before, model.hold_after = background_answer, None, None
@@ -166,6 +167,7 @@ async def test_queued_background_requests_do_not_contain_erased_texts(
         w.relationship = int(opened["relationship_id"])
         await client.send(SECRET)
         await client.expect_all("response.done", "memory.stored")
+        await w.request("POST", "/status")
 
         async def notes_wait_for_a_slot() -> bool:
             steps = (await w.request("GET", "/status"))["steps"]

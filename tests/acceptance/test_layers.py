@@ -643,6 +643,8 @@ async def test_a_relationship_is_curated_by_one_worker_at_a_time(
         client = await w.server.session()
         await client.send("Let's talk about the broken compass of Zarco later")
         await client.expect_all("response.done", "memory.stored")
+        w.relationship = FIRST_RELATIONSHIP
+        await w.request("POST", "/status")
         await eventually(lambda: len(script.background_requests) == 1)
         owner = owner_of(w.server.app.core)
         for _ in range(4):  # a lease lasts for 30 seconds
@@ -652,7 +654,6 @@ async def test_a_relationship_is_curated_by_one_worker_at_a_time(
                 await w.clock.advance(1)
                 await asyncio.sleep(0.01)
         assert len(script.background_requests) == 1
-        w.relationship = FIRST_RELATIONSHIP
         hold.set()
         await w.next_day()
         (question,) = await w.records("questions")

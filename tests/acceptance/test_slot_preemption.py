@@ -11,7 +11,7 @@ from foremind_eval.doubles.background_answers import background_answer
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, is_background_request, scripted_model
 from tests.acceptance.world import World
-from tests.conftest import StartServer, eventually
+from tests.conftest import FIRST_RELATIONSHIP, StartServer, eventually
 
 
 def malformed_json(chat: dict[str, Any]) -> str:
@@ -34,15 +34,17 @@ async def test_a_reply_preempts_background_work(start: StartServer) -> None:
     async with scripted_model(script) as model:
         clock = ManualClock()
         server = await start(clock=clock, llm_url=model.url, llm_slots=1)
-        client = await server.session()
+        w = World(server, clock, model)
+        client, w.relationship = await server.session(), FIRST_RELATIONSHIP
         for number in (1, 2):
             await client.send(f"I have {number} boats.")
             done = await client.expect("response.done")  # does not wait for the slot
             assert done["status"] == "completed"
+            await w.request("POST", "/status")
             await eventually(lambda: len(script.background_requests) >= number)  # noqa: B023 - awaited at once
         assert len(script.player_requests) == 2 and script.finished.count("left") >= 1
         hold.set()
-        await World(server, clock, model).wait_until_idle()
+        await w.wait_until_idle()
         count = server.app.core.runtime.metrics.registry.get_sample_value
         notes = {"work": "notes"}
         assert (count("foremind_curated_total", {**notes, "outcome": "displaced"}) or 0) >= 1

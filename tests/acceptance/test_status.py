@@ -1,6 +1,7 @@
 """The status of background steps, and retrying them at once."""
 
 from foremind.background.step_definitions import STEPS
+from foremind.domain.step import LULL
 from foremind_eval.doubles.background_answers import background_answer
 from tests.acceptance.world import world
 from tests.conftest import FIRST_RELATIONSHIP, StartServer, eventually_async
@@ -21,6 +22,10 @@ async def test_the_status_of_failed_steps_says_why_and_they_can_be_retried_at_on
         await client.send("My goal is to run a marathon")
         await client.expect_all("response.done", "memory.stored")
         w.relationship = FIRST_RELATIONSHIP
+        steps = {step["step"]: step for step in (await w.request("GET", "/status"))["steps"]}
+        assert steps["notes"]["state"] == "gathering"
+        assert steps["notes"]["due_at"] == (w.clock.now() + LULL).isoformat().replace("+00:00", "Z")
+        await w.request("POST", "/status")
 
         async def failed() -> bool:
             steps = (await w.request("GET", "/status"))["steps"]
