@@ -27,12 +27,16 @@ UNION ALL
 -- name: claim_turns
 -- Takes turns of a relationship that are to be ingested, those of an exchange that has just ended too.
 -- They are due again at a later time, unless they are ingested by then.
+-- What another worker takes at the same time is not due any more.
 UPDATE curation_steps SET due_at = $3
-WHERE relationship_id = $1 AND step = 'ingest' AND (relationship_id, step, turn_id) IN (
-    SELECT relationship_id, step, turn_id FROM curation_steps
-    WHERE relationship_id = $1 AND step = 'ingest' AND (due_at <= $2 OR turn_id = ANY ($4::bigint[]))
-    ORDER BY turn_id LIMIT $5
-)
+WHERE relationship_id = $1 AND step = 'ingest'
+    AND (due_at <= $2 OR (due_at <= $6 AND turn_id = ANY ($4::bigint[])))
+    AND turn_id IN (
+        SELECT turn_id FROM curation_steps
+        WHERE relationship_id = $1 AND step = 'ingest'
+            AND (due_at <= $2 OR (due_at <= $6 AND turn_id = ANY ($4::bigint[])))
+        ORDER BY turn_id LIMIT $5
+    )
 RETURNING step, turn_id, lane, place, due_at, since, marks, attempts, code, held_at;
 
 -- name: claim_steps

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from uuid import UUID
@@ -16,7 +17,15 @@ from foremind.background.step_runner import StepRunner
 from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError
 from foremind.domain.relationship import RelationshipState
-from foremind.domain.step import RULES_PLACE, Claim, ClaimLimits, Lane, place_of
+from foremind.domain.step import (
+    INGEST_LEASE,
+    RULES_PLACE,
+    WITH_REPLY,
+    Claim,
+    ClaimLimits,
+    Lane,
+    place_of,
+)
 from foremind.runtime.supervision import TaskSet
 from foremind.storage.curation_store import CurationStore
 from foremind.storage.step_store import MAX_STATES, StepStore
@@ -24,7 +33,6 @@ from foremind.storage.step_store import MAX_STATES, StepStore
 # A worker that does not renew its leases is presumed dead. What players say next needs to be
 # ingested sooner than work that a stall of some seconds should not repeat.
 LEASE = timedelta(seconds=30)
-_INGEST_LEASE = timedelta(seconds=10)
 _POLL_INTERVAL_S = 1.0  # of all relationships; those that this process changes need none
 # Left to the gateway that serves a relationship, if there are others: two that try to schedule the
 # same steps wait for each other, and repeat work that one would do once for several messages.
@@ -78,6 +86,8 @@ class Dispatcher:
         self._to_visit: dict[int, Limit | None] = {}
         self._to_visit_after_poll: dict[int, None] = {}
         self._held_back = HeldBack()
+        # Whose turn it is: visits of what a limit had held back, until they start lanes.
+        self._reserved: Counter[Limit] = Counter()
         # Of each relationship to ingest, turns that are not due yet, and memories that were used.
         self._to_ingest: dict[int, tuple[list[int], list[int]]] = {}
         self._ingesting: set[int] = set()
@@ -197,9 +207,10 @@ class Dispatcher:
         now = self._clock.now()
         try:
             states = await self._step_store.claim_turns(
-                relationship_id, turn_ids, now, now + _INGEST_LEASE
+                relationship_id, turn_ids, now, now + INGEST_LEASE, now + WITH_REPLY
             )
-            await self._runner.ingest(relationship_id, states, used)
+            if await self._runner.ingest(relationship_id, states, used):
+                self.visit_soon(relationship_id)
             if len(states) == MAX_STATES:
                 self._to_ingest.setdefault(relationship_id, ([], []))
         except Exception as error:  # the database or a defect: the turns are due again
@@ -212,17 +223,22 @@ class Dispatcher:
 
     async def _visit(self, relationship_id: int, held_back_by: Limit | None) -> None:
         """Start the lanes of a relationship that are due, as far as limits and others allow."""
-        progress = False
+        progress, reserved = False, held_back_by is not None
         try:
             relationship = await self._curation_store.relationship_state(
                 relationship_id, self._clock.now()
             )
+            if held_back_by is not None:
+                self._reserved[held_back_by] -= 1
+                reserved = False
             if relationship is not None:
                 progress = await self._start_due(relationship)
         except ForemindError as error:  # the next poll finds it
             _log_failure("curation.visit_failed", relationship_id, error)
         finally:
             self._visiting.discard(relationship_id)
+            if held_back_by is not None and reserved:
+                self._reserved[held_back_by] -= 1
             if held_back_by is not None and not progress:
                 self._release(held_back_by)
             if self._more_left and progress:
@@ -276,7 +292,7 @@ class Dispatcher:
         if running is not None:
             running.wakes = True
             return False
-        reached = self.lanes.first_reached(limits_on(lane))
+        reached = self.lanes.first_reached(limits_on(lane), self._reserved)
         if reached is not None:
             self._held_back.add(reached, lane.relationship_id)
         return reached is None
@@ -317,10 +333,11 @@ class Dispatcher:
 
     def _release(self, limit: Limit) -> None:
         """Visit the first relationship that a limit held back, unless the limit is reached."""
-        if self.lanes.first_reached([limit]) is not None:
+        if self.lanes.first_reached([limit], self._reserved) is not None:
             return
         relationship_id = self._held_back.take(limit)
         if relationship_id is not None:
+            self._reserved[limit] += 1
             self._to_visit.pop(relationship_id, None)
             self._to_visit = {relationship_id: limit, **self._to_visit}
             self._begin_visits()

@@ -18,7 +18,7 @@ from foremind.background.step_definitions import (
 from foremind.background.step_runner import StepRunner
 from foremind.domain.clock import Clock
 from foremind.domain.errors import Conflict, ForemindError, StorageUnavailable, TokenLimitReached
-from foremind.domain.step import Claim, FinishedStep, StepState
+from foremind.domain.step import INGEST_LEASE, Claim, FinishedStep, StepState
 from foremind.memory.importance_rating import ImportanceRater
 from foremind.memory.ingest import MAX_TURNS, MemoryIngester
 from foremind.storage.database import DatabaseConnection
@@ -48,11 +48,14 @@ class LaneRunner:
 
     async def ingest(
         self, relationship_id: int, states: Sequence[StepState], used: Sequence[int] = ()
-    ) -> None:
+    ) -> bool:
         """Ingest turns together, unless that fails: then one that fails by itself stops no other.
 
         Args:
             used: memories that a reply among them was made of.
+
+        Returns:
+            Whether some now wait for a rating.
 
         Raises:
             StorageUnavailable: what is unfinished stays due.
@@ -64,8 +67,10 @@ class LaneRunner:
                     [state.turn_id for batch in waiting for state in batch],
                     self._clock.now(),
                 )
-                await self._step_store.claim_turns(relationship_id, rest, now, now)
-                return
+                await self._step_store.claim_turns(
+                    relationship_id, rest, now, now, now + INGEST_LEASE
+                )
+                return False
             batch = waiting.pop(0)
             turn_ids = [state.turn_id for state in batch]
             try:
@@ -81,6 +86,9 @@ class LaneRunner:
             for state in batch:
                 if state.turn_id not in done:
                     await self._step_store.drop_turn(relationship_id, state)
+        waits = relationship_id in self._ingester.to_rate
+        self._ingester.to_rate.discard(relationship_id)
+        return waits
 
     async def run(self, lane: RunningLane, claim: Claim) -> None:
         """Run the due steps of a lane, each once, and end the claim; the others stay due.

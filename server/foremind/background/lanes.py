@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -80,6 +80,9 @@ def _most(limit: Limit) -> int:
     return _MAX_RULES_LANES if limit.place == RULES_PLACE else MAX_LANES_PER_MODEL
 
 
+NOTHING_RESERVED: Mapping[Limit, int] = {}
+
+
 class RunningLanes:
     """The lanes that one worker runs, or is about to claim; bounded by the concurrency limits."""
 
@@ -119,13 +122,19 @@ class RunningLanes:
             if key not in renewed and self._lanes.get(key) is lane
         ]
 
-    def first_reached(self, limits: Iterable[Limit]) -> Limit | None:
-        """Return the first of these limits that is reached, None if none is."""
-        return next((limit for limit in limits if self._is_reached(limit)), None)
+    def first_reached(
+        self, limits: Iterable[Limit], reserved: Mapping[Limit, int] = NOTHING_RESERVED
+    ) -> Limit | None:
+        """Return the first of these limits that is reached, None if none is.
 
-    def _is_reached(self, limit: Limit) -> bool:
+        Args:
+            reserved: how many lanes under each limit are about to be added by others.
+        """
+        return next((limit for limit in limits if self._is_reached(limit, reserved)), None)
+
+    def _is_reached(self, limit: Limit, reserved: Mapping[Limit, int]) -> bool:
         running = sum(limit in limits_on(lane) for lane in self)
-        return running >= _most(limit)
+        return running + reserved.get(limit, 0) >= _most(limit)
 
     def waiting_for_slot(self, relationship_id: int) -> set[StepName]:
         """Return a relationship's steps that wait in this process for a model server slot."""

@@ -16,6 +16,8 @@ TurnStep = Literal["ingest", "rating"]
 
 #: How long a message waits to be ingested together with the reply to it.
 WITH_REPLY = timedelta(seconds=2)
+#: How long a worker that ingests turns has for it, before others may.
+INGEST_LEASE = timedelta(seconds=10)
 #: All other work on what was said waits for a lull of the conversation, so that several exchanges
 #: share its cost and its model requests: for so long after the last one, at most so long after the
 #: first, or for so many.

@@ -39,6 +39,8 @@ _MAX_NAME_VECTORS = 10_000
 #: How many turns one transaction ingests at most.
 MAX_TURNS = 16
 
+_MAX_TO_RATE = 1000  # relationships; a poll finds the others
+
 _INGESTED: tuple[TurnStep, ...] = ("ingest",)
 _INGESTED_AS_RATED: tuple[TurnStep, ...] = ("ingest", "rating")
 
@@ -77,6 +79,8 @@ class MemoryIngester:
             _MAX_SAID, _SAID_TTL_S, timer=clock.monotonic
         )
         self._name_vectors: LRUCache[str, Vector] = LRUCache(_MAX_NAME_VECTORS)
+        #: Relationships in which turns wait for a rating, until somebody has seen to it.
+        self.to_rate: set[int] = set()
 
     def cache_turn(self, turn_id: int, text: str, vector: Vector | None = None) -> None:
         """Cache the text of a stored turn, so that ingest need not read it before it begins.
@@ -301,6 +305,8 @@ class MemoryIngester:
         await transaction.enqueue("ingest", unread, RULES_PLACE, now)
         if policy.storage.rules.model:
             asked = [passed.turn.id for passed in judged if passed.asks_model]
+            if asked and len(self.to_rate) < _MAX_TO_RATE:
+                self.to_rate.add(transaction.relationship_id)
             await transaction.enqueue("rating", asked, place_of(policy.chat_model), now)
 
     def _announce(

@@ -61,7 +61,7 @@ class IngestTransaction:
     ) -> None:
         self._transaction = transaction
         self._connection = transaction.connection
-        self._relationship_id = transaction.relationship_id
+        self.relationship_id = transaction.relationship_id
         self._fingerprint = fingerprint
         self._listeners = listeners
 
@@ -86,15 +86,15 @@ class IngestTransaction:
 
     async def turns(self, turn_ids: Sequence[int]) -> TurnsToRemember | None:
         """Return turns with those around them; None if none is left."""
-        return await read_turns(self._connection, self._relationship_id, turn_ids)
+        return await read_turns(self._connection, self.relationship_id, turn_ids)
 
     async def similar(self, turns: Sequence[TurnToRemember]) -> dict[int, list[SimilarMemory]]:
         """Return the memories of either speaker that each turn may repeat, nearest first."""
-        return await read_similar(self._connection, self._relationship_id, turns)
+        return await read_similar(self._connection, self.relationship_id, turns)
 
     async def facts(self, slots: Collection[str]) -> list[StatedFact]:
         """Return what memories state about some slots."""
-        rows = await self._connection.rows("facts_of_slots", self._relationship_id, list(slots))
+        rows = await self._connection.rows("facts_of_slots", self.relationship_id, list(slots))
         return [
             StatedFact(
                 row["memory_id"], row["speaker"], Fact(row["slot"], row["value"]), row["said_at"]
@@ -122,7 +122,7 @@ class IngestTransaction:
 
         stored = written.ids
         if not (changes.rescored or changes.superseded):
-            told = self._relationship_id, written.state, written.memories
+            told = self.relationship_id, written.state, written.memories
             self._connection.when_committed += [partial(tell, *told) for tell in self._listeners]
 
         def id_of(memory_id: int) -> int:
@@ -133,7 +133,7 @@ class IngestTransaction:
             repeated, rescored = changes.repeated, changes.rescored.values()
             await self._connection.execute(
                 "merge_into_memories",
-                self._relationship_id,
+                self.relationship_id,
                 [merged.turn_id for merged in repeated],
                 [id_of(merged.memory_id) for merged in repeated],
                 [merged.said_at for merged in repeated],
@@ -148,7 +148,7 @@ class IngestTransaction:
         if changes.superseded:
             await self._connection.execute(
                 "supersede_memories",
-                self._relationship_id,
+                self.relationship_id,
                 [id_of(older) for older in changes.superseded],
                 [id_of(newer) for newer, _ in changes.superseded.values()],
                 [reason for _, reason in changes.superseded.values()],
@@ -167,7 +167,7 @@ class IngestTransaction:
         """
         row = await self._connection.row(
             "end_wait",
-            self._relationship_id,
+            self.relationship_id,
             list(vectors),
             [HalfVector(vector) for vector in vectors.values()],
             self._fingerprint,
@@ -183,7 +183,7 @@ class IngestTransaction:
         """Have a step process turns at `place` once this transaction commits."""
         if turns:
             await self._connection.execute(
-                "enqueue_turns", self._relationship_id, step, list(turns), place, now
+                "enqueue_turns", self.relationship_id, step, list(turns), place, now
             )
 
     @property

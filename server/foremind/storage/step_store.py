@@ -100,15 +100,20 @@ class StepStore:
         return [StepState(**dict(row)) for row in rows]
 
     async def claim_turns(
-        self, relationship_id: int, turn_ids: Sequence[int], now: datetime, until: datetime
+        self,
+        relationship_id: int,
+        turn_ids: Sequence[int],
+        now: datetime,
+        until: datetime,
+        due_by: datetime | None = None,
     ) -> list[StepState]:
         """Take the turns that are to be ingested, and return them; at a later time others may.
 
         Args:
-            turn_ids: turns that are taken although they are not due yet.
+            turn_ids: turns that are taken although they are due later, but not after `due_by`.
         """
         rows = await self._database.rows(
-            "claim_turns", relationship_id, now, until, list(turn_ids), MAX_STATES
+            "claim_turns", relationship_id, now, until, list(turn_ids), MAX_STATES, due_by or now
         )
         return sorted((StepState(**dict(row)) for row in rows), key=lambda state: state.turn_id)
 
