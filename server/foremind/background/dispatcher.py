@@ -86,13 +86,12 @@ class Dispatcher:
         self._to_visit: dict[int, Limit | None] = {}
         self._to_visit_after_poll: dict[int, None] = {}
         self._held_back = HeldBack()
-        # Whose turn it is: visits of what a limit had held back, until they start lanes.
-        self._reserved: Counter[Limit] = Counter()
         # Of each relationship to ingest, turns that are not due yet, and memories that were used.
         self._to_ingest: dict[int, tuple[list[int], list[int]]] = {}
         self._ingesting: set[int] = set()
         self._ingests = TaskSet()
-        self._visiting: set[int] = set()
+        # With the limit whose place is kept for the visit, until it starts lanes.
+        self._visiting: dict[int, Limit | None] = {}
         self._visits = TaskSet()
         self._running = TaskSet()
         self._poll_at = 0.0  # monotonic
@@ -187,7 +186,7 @@ class Dispatcher:
                 return
             if relationship_id not in self._visiting:  # otherwise once more, afterwards
                 held_back_by = self._to_visit.pop(relationship_id)
-                self._visiting.add(relationship_id)
+                self._visiting[relationship_id] = held_back_by
                 self._visits.begin(self._visit(relationship_id, held_back_by), "curation-visit")
 
     def _begin_ingests(self) -> None:
@@ -223,22 +222,18 @@ class Dispatcher:
 
     async def _visit(self, relationship_id: int, held_back_by: Limit | None) -> None:
         """Start the lanes of a relationship that are due, as far as limits and others allow."""
-        progress, reserved = False, held_back_by is not None
+        progress = False
         try:
             relationship = await self._curation_store.relationship_state(
                 relationship_id, self._clock.now()
             )
-            if held_back_by is not None:
-                self._reserved[held_back_by] -= 1
-                reserved = False
+            self._visiting[relationship_id] = None
             if relationship is not None:
                 progress = await self._start_due(relationship)
         except ForemindError as error:  # the next poll finds it
             _log_failure("curation.visit_failed", relationship_id, error)
         finally:
-            self._visiting.discard(relationship_id)
-            if held_back_by is not None and reserved:
-                self._reserved[held_back_by] -= 1
+            del self._visiting[relationship_id]
             if held_back_by is not None and not progress:
                 self._release(held_back_by)
             if self._more_left and progress:
@@ -292,7 +287,7 @@ class Dispatcher:
         if running is not None:
             running.wakes = True
             return False
-        reached = self.lanes.first_reached(limits_on(lane), self._reserved)
+        reached = self.lanes.first_reached(limits_on(lane), self._reserved())
         if reached is not None:
             self._held_back.add(reached, lane.relationship_id)
         return reached is None
@@ -326,6 +321,11 @@ class Dispatcher:
             self._ask_for_poll()
         self._release_all(lane)
 
+    def _reserved(self) -> Counter[Limit]:
+        """Count the places kept for visits of what a limit had held back: it is their turn."""
+        kept = (*self._to_visit.values(), *self._visiting.values())
+        return Counter(limit for limit in kept if limit is not None)
+
     def _release_all(self, lane: RunningLane) -> None:
         """Visit what a lane that ended, or did not begin, has held back."""
         for limit in limits_on(lane):
@@ -333,11 +333,10 @@ class Dispatcher:
 
     def _release(self, limit: Limit) -> None:
         """Visit the first relationship that a limit held back, unless the limit is reached."""
-        if self.lanes.first_reached([limit], self._reserved) is not None:
+        if self.lanes.first_reached([limit], self._reserved()) is not None:
             return
         relationship_id = self._held_back.take(limit)
         if relationship_id is not None:
-            self._reserved[limit] += 1
             self._to_visit.pop(relationship_id, None)
             self._to_visit = {relationship_id: limit, **self._to_visit}
             self._begin_visits()
