@@ -3,9 +3,7 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 
@@ -14,6 +12,7 @@ from foremind.storage.named_queries import as_one_read, load_queries
 from foremind_client import Client
 from foremind_eval.doubles.manual_clock import ManualClock
 from tests.conftest import RunningServer, StartServer, eventually_async, owner_of
+from tests.integration.test_ingest import sent_statements
 
 _MESSAGES = 4  # of a player who takes 15 seconds for each: two thirds of what is gathered at most
 _PAUSE_S = 15.0
@@ -48,24 +47,6 @@ class Sent:
             "notifications": self.statements["announce"] - idle.statements["announce"],
         }
         return {name: count / _MESSAGES for name, count in counts.items()}
-
-
-@contextmanager
-def sent_by(server: RunningServer) -> Iterator[list[list[str]]]:
-    """The statements that each connection of a server sends meanwhile."""
-    holders = server.app.core.database.pool._holders
-    connections = [holder._con for holder in holders if holder._con]
-    sent: list[list[str]] = [[] for _ in connections]
-
-    def logger(statements: list[str]) -> Any:
-        return lambda logged: statements.append(logged.query)
-
-    loggers = [logger(statements) for statements in sent]
-    for raw, log in zip(connections, loggers, strict=True):
-        raw.add_query_logger(log)
-    yield sent
-    for raw, log in zip(connections, loggers, strict=True):
-        raw.remove_query_logger(log)
 
 
 async def connected(server: RunningServer) -> None:
@@ -126,12 +107,12 @@ async def test_a_message_keeps_to_its_budget(start: StartServer, layers_off: lis
         await say(client, clock, number)
     await settled(server, clock)
     began = clock.monotonic()
-    with sent_by(server) as while_talking:
+    with sent_statements(server.app.core) as while_talking:
         for number in range(3, 3 + _MESSAGES):
             await say(client, clock, number)
         await settled(server, clock)
     seconds = clock.monotonic() - began
-    with sent_by(server) as while_idle:
+    with sent_statements(server.app.core) as while_idle:
         await pass_by(clock, seconds)
     sent, idle = Sent(while_talking), Sent(while_idle)
     cost = sent.per_message(idle)
@@ -151,6 +132,6 @@ async def test_a_keystroke_asks_the_database_nothing(start: StartServer) -> None
     await say(client, clock, 1)
     await settled(server, clock)
     await type_draft(client, clock, "Which boat did I buy")
-    with sent_by(server) as while_typing:
+    with sent_statements(server.app.core) as while_typing:
         await type_draft(client, clock, "Which boat did I buy at the harbour?")
     assert Sent(while_typing).statements == Counter()

@@ -63,10 +63,8 @@ class LaneRunner:
         waiting = [states[first : first + MAX_TURNS] for first in range(0, len(states), MAX_TURNS)]
         while waiting:
             if self.stopping:  # others may take the rest at once
-                rest, now = (
-                    [state.turn_id for batch in waiting for state in batch],
-                    self._clock.now(),
-                )
+                rest = [state.turn_id for batch in waiting for state in batch]
+                now = self._clock.now()
                 await self._step_store.claim_turns(
                     relationship_id, rest, now, now, now + INGEST_LEASE
                 )

@@ -61,11 +61,12 @@ class ReplyDelivery:
     async def _store(self, turn: RunningTurn, result: ReplyResult) -> int | None:
         """Store a reply, unless the database knows of an erasure since its prompt was assembled."""
         try:
-            turn_id = await self._insert(turn, result)
+            pins = text_to_pin(turn.message.text) is not None
+            turn_id = await self._insert(turn, result, urgent=pins)
             if turn_id is not None:
                 if turn.reply.model.is_generative and turn.stored.kept:  # it waits for ingest
                     self._services.after_reply.ingester.cache_turn(turn_id, result.text)
-                await self._have_read(turn, result, turn_id)
+                await self._have_read(turn, result, turn_id, pins=pins)
         except ForemindError as error:
             # The client has received it; only the stored copy is missing.
             _log.error("reply.not_stored", turn_id=turn.stored.id, reason=error.code)
@@ -78,7 +79,7 @@ class ReplyDelivery:
         self._conversation.add_turn(PastTurn("companion", result.text, turn_id))
         return turn_id
 
-    async def _insert(self, turn: RunningTurn, result: ReplyResult) -> int | None:
+    async def _insert(self, turn: RunningTurn, result: ReplyResult, *, urgent: bool) -> int | None:
         """Store a reply; while the database is away, wait for it to come back, for some seconds."""
         services, clock = self._services, self._services.runtime.clock
         ended, given_up_at = clock.now(), clock.monotonic() + _STORE_WITHIN_S
@@ -94,17 +95,20 @@ class ReplyDelivery:
                     kept=turn.stored.kept,
                     erasures=turn.erasures,
                     origin=self._callbacks.origin,
-                    urgent=text_to_pin(turn.message.text) is not None,
+                    urgent=urgent,
                 )
             except StorageUnavailable:
                 if clock.monotonic() >= given_up_at:
                     raise
             await clock.sleep(_POLL_S)
 
-    async def _have_read(self, turn: RunningTurn, result: ReplyResult, turn_id: int) -> None:
+    async def _have_read(
+        self, turn: RunningTurn, result: ReplyResult, turn_id: int, *, pins: bool
+    ) -> None:
         """Count what a stored reply was made of, and have the exchange ingested.
 
-        What is to be pinned is read at once.
+        Args:
+            pins: something in it is to be pinned, and read at once.
         """
         prompt, after_reply = turn.reply.prompt, self._services.after_reply
         relationship_id, worker = (
@@ -120,5 +124,5 @@ class ReplyDelivery:
             await after_reply.ingester.mark_used(relationship_id, used)
             return
         worker.ingest_soon(relationship_id, (turn.stored.id, turn_id), used)
-        if text_to_pin(turn.message.text) is not None:
+        if pins:
             worker.wake(relationship_id)
