@@ -13,13 +13,7 @@ from foremind.background.dispatcher import LEASE, Dispatcher
 from foremind.background.lane_runner import LaneRunner
 from foremind.background.lanes import MAX_LANES_PER_MODEL, RunningLane
 from foremind.background.status import StepStatus, step_statuses
-from foremind.background.step_definitions import (
-    ACTIVITY_STEPS,
-    LANES,
-    STEPS,
-    scheduled_steps,
-    steps_to_schedule,
-)
+from foremind.background.step_definitions import LANES, STEPS, steps_to_schedule
 from foremind.background.step_runner import StepRunner
 from foremind.domain.errors import ForemindError, NotFound
 from foremind.domain.step import RULES_PLACE, Claim, place_of
@@ -191,15 +185,7 @@ class BackgroundWorker:
             relationship_id, (), now := self._clock.now(), now + LEASE
         ):
             await self._runner.ingest(relationship_id, turns)
-        relationship = await self._curation_store.relationship_state(
-            relationship_id, self._clock.now()
-        )
-        if relationship is None:
-            return
-        place = place_of(self._steps.policy_of(relationship).chat_model)
-        await self._step_store.schedule(
-            relationship_id, scheduled_steps(ACTIVITY_STEPS, place), self._clock.now()
-        )
+        await self._curation_store.schedule_now(relationship_id, self._clock.now())
         for _ in range(_MAX_ROUNDS):
             if not await self._run_lanes(relationship_id):
                 return
