@@ -80,8 +80,6 @@ async def test_what_no_summary_covers_is_in_the_window(start: StartServer, model
             assert (f"bring {_ITEMS[0]}" in str(shown["messages"])) or not off
         (summary,) = await w.records("summary")
         await w.request("DELETE", f"/records/{summary['id']}")
-        everything = str((await w.context("And now?"))["messages"])
-        assert all(f"bring {item}" in everything for item in _ITEMS)
         await w.talk("Which item did I name first?")
         (again,) = await w.records("summary")
         covered = again["details"]["messages"]
