@@ -88,6 +88,13 @@ MINIMUM_SCORES = (
     ),
 )
 
+# "Places I want to go to" names no goal; "Rome is the place I want to visit" does.
+_OF_SOMETHING = re.compile(
+    r"(?P<equated>\b(?:is|are|was|were)(?: the| an?)? )?\b(?:things?|places?|stuff|people|person|"
+    r"ones?|what(?:ever)?|(?:some|any|every)(?:thing|one|body|where)|all) $",
+    re.IGNORECASE,
+)
+
 
 def minimum_scores_in(text: str, fallback: str = ENGLISH) -> list[MinimumScore]:
     """Return the minimum scores that apply to `text`; none to other languages than English."""
@@ -95,4 +102,14 @@ def minimum_scores_in(text: str, fallback: str = ENGLISH) -> list[MinimumScore]:
         return []
     sentences = chat_sentences(text[:MAX_CHARS])  # "my names ana", "dont call me sweetie"
     chat = "\n".join(sentence.text for sentence in sentences)
-    return [minimum for minimum in MINIMUM_SCORES if minimum.pattern.search(chat)]
+    return [
+        minimum
+        for minimum in MINIMUM_SCORES
+        if any(_is_stated(chat, match.start()) for match in minimum.pattern.finditer(chat))
+    ]
+
+
+def _is_stated(chat: str, start: int) -> bool:
+    """Return whether what begins at `start` is no clause about something or somebody."""
+    described = _OF_SOMETHING.search(chat, 0, start)
+    return described is None or described["equated"] is not None

@@ -18,7 +18,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_SENTENCE_END = re.compile(r"[.!?…;\n]+(?=\s|$)")
+_SENTENCE_END = re.compile(r"[.!?…;\n]+[\"”)\]]*(?=\s|$)")
 _SUBJECT = r"(?:i|im|ive|id|i'\w+|we|we'\w+|you|he|she|it|they|it's|my|our|his|her|their|the|there)"
 _CLAUSE_END = re.compile(
     rf"[,:()]| [-–—] |\b(?:but|because|cause|cuz|while|although|though|when|where|which|who|if)\b|"
@@ -119,6 +119,23 @@ _HABIT = re.compile(
     r"\b(?:usually|always|often|sometimes|normally|typically|generally|every year|each year)\b",
     re.IGNORECASE,
 )
+# What is liked is no event, nor is what a season is like: "the woods are so lovely in the fall".
+_YEARLY = re.compile(
+    r"(?:(?:in|at|on|over|during|around|the|early|late|mid)[ -])+"
+    r"(?!\w+day\b|tonight|tomorrow)[a-z']+(?: day| eve)?",
+    re.IGNORECASE,
+)
+_LIKING = re.compile(
+    r"\b(?:enjoy|love|prefer|hate|adore|favou?rite|"
+    r"(?:i|we|you|they|he|she|who|really|don't) like)s?\b",
+    re.IGNORECASE,
+)
+_DESCRIBED = re.compile(
+    r"(?:\b(?:is|are|be|gets?|looks?)|'s|'re) (?:so|very|most|more|especially|particularly|"
+    r"absolutely|extremely|quite|too|pretty) (?!going\b)\w+(?: here| there| outside)? $",
+    re.IGNORECASE,
+)
+_WOULD = re.compile(r"\b(?:would|\w+'d|id)\b", re.IGNORECASE)
 _REMEMBERED = re.compile(r"(?:remember|recall)\b(?! to\b)", re.IGNORECASE)
 _PLANNED_FOR = re.compile(r"\b(?:for|until|till|by|to)(?: the| this| next)?\s*$", re.IGNORECASE)
 _PLANNED_BY = re.compile(r"(?:until|till|by)\b", re.IGNORECASE)
@@ -147,8 +164,11 @@ def directions_of(text: str, start: int, end: int, *, undecided: bool) -> tuple[
     bare_words = [word for word in _WORD.findall(others.lower()) if word not in _PREPOSITIONS]
     if not marks and not _PRONOUN.search(others) and len(bare_words) <= _MAX_BARE_WORDS:
         marks = list(_marks(text, first, last, start, end))
-    is_habit = _HABIT.search(sentence) or text[start:end].lower().startswith("during")
-    if is_habit and (asked or not undecided) and not _is_definite(sentence, marks):
+    is_habit = (
+        (asked or not undecided)
+        and (_HABIT.search(sentence) or text[start:end].lower().startswith("during"))
+    ) or (_YEARLY.fullmatch(text, start, end) and _tells_no_event(text[begin:stop], start - begin))
+    if is_habit and not _is_definite(sentence, marks):
         return ()
     if asked:
         return _asked_directions(sentence, marks, start)
@@ -184,10 +204,21 @@ def _asked_directions(sentence: str, marks: list[_Mark], start: int) -> tuple[Di
     """Return the directions of a question: back, or ahead in the future, or in the present both."""
     if any(direction == "back" for _, direction in marks):
         return (_nearest(marks, start),) if _will(sentence) else ("back",)
-    be = _BE.search(sentence)
-    if _will(sentence) or (be is not None and _ING.search(sentence, be.end())):
+    if _will(sentence) or _is_under_way(sentence):
         return ("ahead",)
     return ("back", "ahead") if marks else ("back",)
+
+
+def _tells_no_event(clause: str, start: int) -> bool:
+    """Return whether a clause with a time at `start` says what is liked, or what it is like."""
+    if _LIKING.search(clause):
+        return not _WOULD.search(clause) and not _is_under_way(clause)
+    return _DESCRIBED.search(clause, 0, start) is not None
+
+
+def _is_under_way(text: str) -> bool:
+    be = _BE.search(text)
+    return be is not None and _ING.search(text, be.end()) is not None
 
 
 def _is_definite(sentence: str, marks: list[_Mark]) -> bool:

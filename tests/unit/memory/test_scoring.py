@@ -30,6 +30,7 @@ PLAIN = SignificanceRules()
         ("we're saving for a boat", 0.75),
         ("btw im super allergic to peanuts", 0.65),
         ("I am severely lactose intolerant", 0.65),
+        ("Rome is the place I want to visit once", 0.75),
     ],
 )
 def test_statements_about_oneself_have_published_minimum_scores(text: str, minimum: float) -> None:
@@ -54,6 +55,8 @@ def test_courtesies_have_no_minimum_score(text: str) -> None:
         "*My name is Mor of the dark forest*",
         "Can you say 'my name is Ana' in Portuguese?",
         "Translate to German: I never eat meat",
+        "It may be old memories or places I wanna go to",
+        "Those are some of the things I love about her",
     ],
 )
 def test_what_is_quoted_or_played_has_no_minimum_score(text: str) -> None:

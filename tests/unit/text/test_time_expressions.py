@@ -149,6 +149,11 @@ def test_what_is_stated_looks_ahead_and_what_is_asked_back(text: str, day: str) 
         ("I start school next summer", "2027-06-01", "2027-08-30"),
         ("I want to go to Spain in summer", "2027-06-01", "2027-08-30"),
         ("we were in Spain in the summer", "2026-06-01", "2026-08-30"),
+        ("I'd love to go to Spain in summer", "2027-06-01", "2027-08-30"),
+        ("I loved it in Spain in the summer", "2026-06-01", "2026-08-30"),
+        ("I was in Spain in the summer visiting Ines", "2026-06-01", "2026-08-30"),
+        ("I like Ines, we'll meet in the summer", "2027-06-01", "2027-08-30"),
+        ("the wedding is in the summer", "2027-06-01", "2027-08-30"),
         ("I fly home at Christmas", "2026-12-24", "2026-12-26"),
         ("at Christmas I was at my sister's", "2025-12-24", "2025-12-26"),
         ("what did I do at Christmas?", "2025-12-24", "2025-12-26"),
@@ -182,7 +187,12 @@ def test_longer_times_have_a_direction_too(text: str, first: str, last: str) -> 
         "by 2050 coins we are rich", "a score of 2000", "call 2025", "I'm on the 3rd floor",
         "every Friday I swim", "we usually swim on Sunday", "what do I usually do on Friday?",
         "I love skating during winter", "which film do we love during Thanksgiving?",
-        "I love Christmas songs",
+        "I love Christmas songs", "What activities do you enjoy doing in spring?",
+        "Do you know what my favourite thing to do in the summer is?",
+        "we met during the spring outing", "I love baking at Christmas",
+        "The leaves are especially beautiful in the fall", "it's so nice here in the summer",
+        "These places must be absolutely enchanting in the spring, right?",
+        "What do you like to do at the weekend?", "I got it in the summer sale",
         "version 1.2.3", "we ran it in two hours",
         "at a ratio of 3/4", "my number is 12.34.2026", "ip 10.12.20.2026",
     ],
@@ -246,6 +256,7 @@ def test_what_is_neither_stated_nor_asked_may_be_either() -> None:
     assert days("Do I have anything on Friday?", THURSDAY) == both
     found = spans_in("exam friday", THURSDAY, undecided=True)
     assert [span.start.date().isoformat() for span in found] == [first for first, _ in both]
+    assert spans_in("I love going to the sea in August", THURSDAY, undecided=True) == []
 
 
 def test_a_time_until_which_something_will_be_begins_now() -> None:
