@@ -19,7 +19,8 @@ SELECT bond.layers_version, bond.summarised_turn_id, bond.erasures, users.name A
 FROM relationships AS bond JOIN users ON users.id = bond.user_id WHERE bond.id = $1;
 
 -- name: insert_record
--- Stores a record with what it is derived from, unless a turn of that was erased (see missing_turns).
+-- Stores a record with what it is derived from, unless a turn of that was erased.
+-- One that expired and has a memory counts as there.
 -- It is dated by the newest of these turns, failing that of these records. A vector must be of the
 -- store's model.
 WITH gone AS MATERIALIZED (
@@ -64,33 +65,63 @@ SELECT coalesce(sum(size), 0)::bigint AS bytes FROM (
     FROM record_revisions WHERE relationship_id = $1
 ) AS sizes;
 
--- name: insert_revision
--- Keeps the present state of a record as a revision, before it is changed.
-INSERT INTO record_revisions (
-    relationship_id, record_id, revision, layer, kind, title, content, made_by, replaced_at
+-- name: change_record
+-- Changes a record, if it has the expected revision (0: any), and keeps what it was as a revision.
+-- Beyond a number the oldest revisions go, but not the last one that a person wrote. What it is
+-- derived from now is added and dates it, as in add_sources, unless a turn of that was erased.
+WITH gone AS MATERIALIZED (
+    SELECT count(*) AS turns FROM turns AS turn
+    WHERE turn.relationship_id = $1 AND turn.id = ANY ($12::bigint[]) AND turn.removed_at IS NOT NULL
+        AND NOT EXISTS (SELECT FROM memories
+                        WHERE relationship_id = $1 AND source_turn_id = turn.id)
+        AND NOT EXISTS (SELECT FROM memory_sources
+                        WHERE relationship_id = $1 AND turn_id = turn.id)
+), former AS MATERIALIZED (
+    SELECT id, revision, layer, kind, title, content, made_by,
+        CASE WHEN made_by IN ('user', 'developer') THEN revision ELSE coalesce((
+            SELECT max(older.revision) FROM record_revisions AS older
+            WHERE older.relationship_id = $1 AND older.record_id = $2
+                AND older.made_by IN ('user', 'developer')
+        ), 0) END AS by_person
+    FROM records CROSS JOIN gone
+    WHERE relationship_id = $1 AND id = $2 AND ($11::bigint = 0 OR revision = $11) AND turns = 0
+), kept AS (
+    INSERT INTO record_revisions (
+        relationship_id, record_id, revision, layer, kind, title, content, made_by, replaced_at
+    )
+    SELECT $1, id, revision, layer, kind, title, content, made_by, $10::timestamptz FROM former
+    ON CONFLICT DO NOTHING
+), dropped AS (
+    DELETE FROM record_revisions AS older USING former
+    WHERE older.relationship_id = $1 AND older.record_id = $2
+        AND older.revision <= former.revision + 1 - $14::integer
+        AND older.revision <> former.by_person
+), known AS MATERIALIZED (
+    SELECT turn_id, source_id FROM record_sources WHERE relationship_id = $1 AND record_id = $2
+    UNION
+    SELECT source.turn_id, source.record_id
+    FROM unnest($12::bigint[], $13::bigint[]) AS source (turn_id, record_id)
+), sources AS (
+    INSERT INTO record_sources (relationship_id, record_id, turn_id, source_id)
+    SELECT $1, former.id, source.turn_id, source.record_id
+    FROM former, unnest($12::bigint[], $13::bigint[]) AS source (turn_id, record_id)
+    ON CONFLICT DO NOTHING
+), changed AS (
+    UPDATE records
+    SET kind = $3, title = $4, content = $5, refs = $6, details = $7, embedding = $8, made_by = $9,
+        updated_at = $10, revision = records.revision + 1,
+        last_source_at = CASE WHEN cardinality($12::bigint[]) > 0 THEN coalesce((
+            SELECT max(turn.created_at) FROM known JOIN turns AS turn
+                ON turn.relationship_id = $1 AND turn.id = known.turn_id
+        ), (
+            SELECT max(coalesce(made_of.last_source_at, made_of.updated_at))
+            FROM known JOIN records AS made_of
+                ON made_of.relationship_id = $1 AND made_of.id = known.source_id
+        )) END
+    FROM former WHERE records.relationship_id = $1 AND records.id = former.id
+    RETURNING records.revision
 )
-SELECT relationship_id, id, revision, layer, kind, title, content, made_by, $3
-FROM records WHERE id = $2 AND relationship_id = $1
-ON CONFLICT DO NOTHING;
-
--- name: drop_old_revisions
--- Deletes the oldest revisions of a record beyond a number.
--- The last one that a person wrote is kept.
-DELETE FROM record_revisions
-WHERE relationship_id = $1 AND record_id = $2 AND revision <= (
-    SELECT revision - $3 FROM records WHERE relationship_id = $1 AND id = $2
-) AND revision <> coalesce((
-    SELECT max(revision) FROM record_revisions
-    WHERE relationship_id = $1 AND record_id = $2 AND made_by IN ('user', 'developer')
-), 0);
-
--- name: update_record
--- Changes a record, if it has the expected revision (0: any).
-UPDATE records
-SET kind = $3, title = $4, content = $5, refs = $6, details = $7, embedding = $8, made_by = $9,
-    updated_at = $10, last_source_at = NULL, revision = revision + 1
-WHERE id = $2 AND relationship_id = $1 AND ($11 = 0 OR revision = $11)
-RETURNING revision;
+SELECT (SELECT revision FROM changed) AS revision, turns AS gone FROM gone;
 
 -- name: update_details
 -- Replaces a record's details, without a new revision.
@@ -161,18 +192,15 @@ WHERE made.relationship_id = $1 AND made.source_id = ANY ($2::bigint[])
         OR (origin.source_id <> made.record_id AND origin.source_id <> ALL ($2::bigint[])))
 ON CONFLICT DO NOTHING;
 
--- name: delete_record_sources
--- Deletes the links of records to their sources, and of others to them.
-DELETE FROM record_sources
-WHERE relationship_id = $1
-    AND (record_id = ANY ($2::bigint[]) OR source_id = ANY ($2::bigint[]));
-
--- name: delete_revisions
--- Deletes the revisions of records.
-DELETE FROM record_revisions WHERE relationship_id = $1 AND record_id = ANY ($2::bigint[]);
-
 -- name: delete_records
--- Deletes records, after everything that refers to them.
+-- Deletes records with their revisions, and the links to their sources and of others to them.
+WITH links AS (
+    DELETE FROM record_sources
+    WHERE relationship_id = $1
+        AND (record_id = ANY ($2::bigint[]) OR source_id = ANY ($2::bigint[]))
+), revisions AS (
+    DELETE FROM record_revisions WHERE relationship_id = $1 AND record_id = ANY ($2::bigint[])
+)
 DELETE FROM records WHERE relationship_id = $1 AND id = ANY ($2::bigint[])
 RETURNING layer;
 
@@ -196,15 +224,6 @@ WHERE id = $1;
 -- Raises the layers version, which makes cached records stale.
 UPDATE relationships SET layers_version = layers_version + 1 WHERE id = $1
 RETURNING layers_version AS version;
-
--- name: missing_turns
--- Counts the turns of a list that were erased; an expired turn with a memory does not count.
-SELECT count(*) FROM turns AS turn
-WHERE turn.relationship_id = $1 AND turn.id = ANY ($2::bigint[]) AND turn.removed_at IS NOT NULL
-    AND NOT EXISTS (SELECT FROM memories AS memory
-                    WHERE memory.relationship_id = $1 AND memory.source_turn_id = turn.id)
-    AND NOT EXISTS (SELECT FROM memory_sources AS again
-                    WHERE again.relationship_id = $1 AND again.turn_id = turn.id);
 
 -- name: add_audit
 -- Adds an entry to the audit trail.

@@ -173,7 +173,11 @@ class CurationContext:
         return self._language
 
     async def embed(self, text: str) -> npt.NDArray[np.float32]:
-        """Return the unit vector of a record's text, float32 [dimension]."""
+        """Return the unit vector of a record's text, float32 [dimension]; a turn's own is known."""
+        _, said = self._said or (0, [])
+        for turn in said:
+            if turn.content == text and turn.vector is not None:
+                return turn.vector
         return await self.embedder.embed_passage(text)
 
     def gate(self, prompt: Sequence[Message], given: Iterable[str]) -> AnswerGate:

@@ -75,18 +75,6 @@ class RecordChanges:
             yield changes
             await changes.finish()
 
-    async def check_turns(self, turn_ids: Collection[int]) -> None:
-        """Check that no turn was erased.
-
-        Raises:
-            Conflict: some were.
-        """
-        if not turn_ids:
-            return
-        row = await self.connection.row("missing_turns", self.relationship_id, list(turn_ids))
-        if row is not None and row["count"]:
-            raise Conflict(_GONE)
-
     async def add(self, record: NewRecord) -> int:
         """Store a record and return its id.
 
@@ -129,10 +117,8 @@ class RecordChanges:
             Conflict: the record has another revision, or no longer exists.
         """
         into = truncate_to_limits(into)
-        await self.check_turns(into.turns)
-        await self.connection.execute("insert_revision", self.relationship_id, record_id, self._now)
         row = await self.connection.row(
-            "update_record",
+            "change_record",
             self.relationship_id,
             record_id,
             into.kind,
@@ -144,13 +130,14 @@ class RecordChanges:
             into.made_by,
             self._now,
             expected,
+            *_columns(into.turns, into.sources),
+            MAX_REVISIONS,
         )
-        if row is None:
+        assert row is not None
+        if row["gone"]:
+            raise Conflict(_GONE)
+        if row["revision"] is None:
             raise Conflict("The record was changed meanwhile: read it again.", param="revision")
-        await self.connection.execute(
-            "drop_old_revisions", self.relationship_id, record_id, MAX_REVISIONS
-        )
-        await self.add_sources(record_id, into.turns, into.sources)
         self._changed = True
 
     async def check_total_size(self, param: str) -> None:
@@ -266,10 +253,7 @@ async def delete_records(
     connection: DatabaseConnection, relationship_id: int, record_ids: Collection[int]
 ) -> dict[str, int]:
     """Delete records with their sources and revisions; return the number of each layer."""
-    ids = list(record_ids)
-    for name in ("delete_record_sources", "delete_revisions"):
-        await connection.execute(name, relationship_id, ids)
-    rows = await connection.rows("delete_records", relationship_id, ids)
+    rows = await connection.rows("delete_records", relationship_id, list(record_ids))
     return dict(Counter(row["layer"] for row in rows))
 
 
