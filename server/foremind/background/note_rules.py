@@ -16,15 +16,15 @@ from foremind.background.extractive_summary import (
 from foremind.background.prompts import NoteOperation
 from foremind.domain.companion import PROFILE_SLOTS, SignificanceRules
 from foremind.domain.record import NO_DETAILS, Details, Record
+from foremind.llm.prompt.wordings import in_first_person
 from foremind.memory.exclusive_facts import values_of
 from foremind.memory.minimum_scores import minimum_scores_in
 from foremind.memory.scoring import score_significance
 from foremind.text.questions import is_pure_question
 from foremind.text.sentences import QUESTION_MARKS
-from foremind.text.statements.chat_text import without_assent
+from foremind.text.statements.chat_text import own_words, without_assent
 from foremind.text.statements.clauses import Statement
 from foremind.text.statements.extraction import statements_in
-from foremind.text.statements.wordings import in_first_person
 from foremind.text.tokenization import terms_of
 
 # The kind of entry that a statement becomes, by the kind of its profile slot.
@@ -116,7 +116,8 @@ def updates_by_rules(
 
 
 def _noted_texts(text: str) -> list[str]:
-    """Return the sentences of a message; all as one where a later one corrects what one states."""
+    """Return an author's own sentences; all as one where a later one corrects what one states."""
+    text = own_words(text)
     sentences = sentences_of(text)
     if len(sentences) < 2:
         return sentences
@@ -176,7 +177,7 @@ def entry_kind(text: str) -> str | None:
 
 def _kind_of(text: str, statements: Sequence[Statement]) -> str | None:
     text = without_assent(text)
-    if text.endswith(QUESTION_MARKS) or is_pure_question(text):
+    if text.endswith((*QUESTION_MARKS, ":")) or is_pure_question(text):
         return None
     signals = {floor.name for floor in minimum_scores_in(text)}
     for name, kind in (("identity", "identity"), ("goal", "goal"), ("constraint", "preference"),

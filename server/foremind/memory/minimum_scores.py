@@ -13,6 +13,7 @@ from foremind.domain.companion import FloorName
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.statements.chat_text import chat_sentences
+from foremind.text.statements.extraction import statements_in
 from foremind.text.tokenization import MAX_CHARS
 
 
@@ -40,14 +41,7 @@ MINIMUM_SCORES = (
     MinimumScore(
         "identity",
         0.85,
-        _any_of(
-            r"my (?:real |full |first |last |middle )?name(?:[’']s| is)\b",
-            rf"{_I_AM} called\b",
-            r"(?<!not )(?<!never )call me "
-            r"(?!back|later|when|if|crazy|tomorrow|tonight)\w",
-            r"(?:people|friends|everybody|everyone|they) calls? me\b",
-            r"i go by\b",
-        ),
+        _any_of(r"name\b", r"call", r"i go by\b"),  # and a name is read
     ),
     MinimumScore(
         "goal",
@@ -66,7 +60,8 @@ MINIMUM_SCORES = (
         _any_of(
             rf"(?:i|we) (?:can[’']?t|cannot|can not|can never) (?!{_POLITE}|get (?:enough|over))",
             r"i never (?!thought|knew|expected|imagined|realized|realised|heard|forget|said)",
-            rf"{_I_AM} (?:\w+ ){{0,2}}(?:allergic|intolerant)\b",
+            rf"{_I_AM} (?:[\w-]+,? ){{0,3}}(?:allergic|intolerant)\b",
+            r"i have (?:[\w-]+,? ){1,6}(?:allergy|intolerance)\b",
             rf"{_I_AM} (?:not allowed|not able|unable|vegan|vegetarian)\b",
             r"i (?:must|may) not\b",
             r"i do not (?:eat|drink|drive|smoke|fly)\b",
@@ -102,14 +97,22 @@ def minimum_scores_in(text: str, fallback: str = ENGLISH) -> list[MinimumScore]:
         return []
     sentences = chat_sentences(text[:MAX_CHARS])  # "my names ana", "dont call me sweetie"
     chat = "\n".join(sentence.text for sentence in sentences)
-    return [
-        minimum
-        for minimum in MINIMUM_SCORES
-        if any(_is_stated(chat, match.start()) for match in minimum.pattern.finditer(chat))
-    ]
+
+    def applies(minimum: MinimumScore) -> bool:
+        matches = minimum.pattern.finditer(chat)
+        if minimum.name == "identity":
+            return any(matches) and _names_speaker(text, fallback)
+        return any(_is_stated(chat, match.start()) for match in matches)
+
+    return [minimum for minimum in MINIMUM_SCORES if applies(minimum)]
 
 
 def _is_stated(chat: str, start: int) -> bool:
     """Return whether what begins at `start` is no clause about something or somebody."""
     described = _OF_SOMETHING.search(chat, 0, start)
     return described is None or described["equated"] is not None
+
+
+def _names_speaker(text: str, fallback: str) -> bool:
+    stated = statements_in(text, fallback)
+    return any(statement.slot == "name" and statement.holds for statement in stated)

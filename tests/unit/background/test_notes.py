@@ -68,6 +68,23 @@ def test_sentences_become_entries_of_their_kind(text: str, kind: str | None) -> 
     assert entry_kind(text) == kind
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "my boss wrote me this: I hate working here and I live in Paris",
+        "my friend texted me: I'm allergic to nuts. I live in Paris.",
+        "She wrote:\nI hate everything.\nI live in Paris.",
+        'He told me "I hate fish"',
+        "call me a cab",
+        "call me by the number I gave you",
+        "Everyone calls me when they need something",
+    ],
+)
+def test_what_others_said_and_errands_are_no_notes(text: str) -> None:
+    """They say nothing about the player."""
+    assert updates_by_rules([Utterance(1, "Ana", True, text, 0.5)], []) == []
+
+
 def test_a_statement_on_the_same_fact_updates_its_entry() -> None:
     """One home, not two."""
     utterances = [Utterance(1, "Ana", True, "I moved to Porto. My goal is to sail.", 0.5)]

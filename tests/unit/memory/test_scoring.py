@@ -31,6 +31,9 @@ PLAIN = SignificanceRules()
         ("btw im super allergic to peanuts", 0.65),
         ("I am severely lactose intolerant", 0.65),
         ("Rome is the place I want to visit once", 0.75),
+        ("everyone calls me Al", 0.85),
+        ("I'm really, really allergic to cats", 0.65),
+        ("I've got a really bad peanut allergy", 0.65),
     ],
 )
 def test_statements_about_oneself_have_published_minimum_scores(text: str, minimum: float) -> None:
@@ -57,6 +60,8 @@ def test_courtesies_have_no_minimum_score(text: str) -> None:
         "Translate to German: I never eat meat",
         "It may be old memories or places I wanna go to",
         "Those are some of the things I love about her",
+        "my boss wrote me this: I never eat meat and my name is Bob",
+        "call me a cab",
     ],
 )
 def test_what_is_quoted_or_played_has_no_minimum_score(text: str) -> None:

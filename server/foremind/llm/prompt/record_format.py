@@ -12,10 +12,10 @@ from datetime import datetime
 from foremind.domain.memory import NARRATED_TYPES, Recalled
 from foremind.domain.record import Record, is_manual
 from foremind.llm.prompt.quoted_lines import QuotedLine, line, quoted
+from foremind.llm.prompt.wordings import in_first_person
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.languages.prompt_words import day_in, label_in, prompt_words
 from foremind.text.sentences import key_of_words, sentences_in
-from foremind.text.statements.wordings import in_first_person
 from foremind.text.time_ago import age_in_words
 
 # Relevance (70/30) of the best memory below which recall is presented as a hunch.

@@ -17,6 +17,7 @@ _SCRIPTS: dict[Script, re.Pattern[str]] = {
     "cyrillic": re.compile(r"[\u0400-\u04ff]"),
 }
 _LATIN_WORD = re.compile(r"[a-z\u00c0-\u024f]+", re.IGNORECASE)
+_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+\b")  # within a sentence: "call me Al"
 _SHARED_VOTE = 0.5  # of a word that English has too
 _LETTER_VOTE = 0.5  # of a word with a letter that English has not: it may be a name
 # Of a text that is in a language, at least so many words speak for it, and one in so many.
@@ -72,7 +73,8 @@ def language_of(text: str, fallback: str = ENGLISH) -> str:
         script = _script_of(text)
         if script != "latin":
             return _LANGUAGE_OF_SCRIPT.get(script, fallback)
-    words = _WORD.findall((_LINK.sub("", text) if "://" in text else text).lower())
+    text = _NAME.sub("", _LINK.sub("", text) if "://" in text else text)
+    words = _WORD.findall(text.lower())
     votes = _votes(words)
     if not votes:
         return fallback

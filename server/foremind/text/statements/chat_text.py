@@ -25,6 +25,7 @@ _QUOTATION = re.compile(
     r"“([^“”]{1,500})”|«([^«»]{1,500})»|\"([^\"]{1,500})\"|„([^„“]{1,500})“|"
     r"(?<![\w'])[‘']((?!s\b|re\b|cause\b|til|em\b|\d)[^'\n]{1,200}(?:\w'\w[^'\n]{1,200})*)['’](?!\w)"
 )
+_OF_SPEAKER = re.compile(r"\b(?:i|my|me|we|our|us)\b", re.IGNORECASE)
 _MAX_QUOTED_WORDS = 5  # of a title or a name; what is longer says something itself
 _SMILEY = re.compile(
     r"(?:(?<=\s)|^)(?:[:;=8xX][-'^]?[)(DPpOo3/\\|*\[\]]+|<3+|\^_*\^|xd+|XD+)(?=\s|$|[.,!?])|"
@@ -34,8 +35,8 @@ _REPEATED = re.compile(r"([a-zA-Z])\1{2,}")
 # A text with one of these is about words, or a play.
 # Lines of a play or a log: "ANNA: I have a sister."
 _SCRIPT = re.compile(
-    r"^[^\S\n]*(?!(?:ps|edit|update|correction|note|(?:my )?pronouns|fun fact|btw|about me)\b)"
-    r"(?:[A-Z]\w*|\[[^\]\n]+\])(?: [A-Z]\w*){0,2}:\s",
+    r"^[^\S\n]*(?!(?:ps|edit|update|correction|note|(?:my )?pronouns|fun fact|btw|about me|"
+    r"(?:(?:as|like) )?i)\b)(?:[A-Z]\w*|\[[^\]\n]+\])(?: [A-Z]\w*){0,2}:\s",
     re.MULTILINE | re.IGNORECASE,
 )
 _ABBREVIATION = re.compile(r"\b(St|Mr|Mrs|Ms|Dr|Prof|Jr|Sr|Mt|vs|approx)\.(?= [A-Z\w])")
@@ -47,6 +48,10 @@ _REWRITTEN = (
     (re.compile(r"\b(do|does|did|is|are|was|were|have|has|would)nt\b", re.I), r"\1 not"),
     (re.compile(r"(?<=\d) ?y/?o\b", re.I), " years old"),
     (re.compile(r"\b(my|the|our) names (?=\w)", re.I), r"\1 name is "),
+    (
+        re.compile(r"\b(he|she|it|that|what)'?s\b|\b(who|where|how|there|name)'s\b", re.I),
+        r"\1\2 is",
+    ),
     (re.compile(r"\b(favourite \w+)'s (?=\w)", re.I), r"\1 is "),
     (re.compile(r"\s+(?=[,;])"), ""),
 )
@@ -62,6 +67,7 @@ class ChatSentence:
 
 def chat_sentences(text: str) -> list[ChatSentence]:
     """Return the sentences of a text that may be meant as they stand."""
+    text = own_words(text)
     text = "\n".join(" ".join(line.split()) for line in text.split("\n") if line.strip())
     text = _QUOTED_LINE.sub("\n", _FENCED.sub("\n", text))
     text = _CODE.sub('""', _APOSTROPHE.sub("'", text))
@@ -81,6 +87,12 @@ def chat_sentences(text: str) -> list[ChatSentence]:
     return sentences
 
 
+def own_words(text: str) -> str:
+    """Return a text up to where it goes on with what somebody else wrote or said."""
+    reports = (match for match in pattern("report").finditer(text) if not match["own"])
+    return text[: report.end()] if (report := next(reports, None)) else text
+
+
 def without_assent(text: str) -> str:
     """Return a text that does not ask whether it was heard: "I'm allergic to nuts, ok?"."""
     return _ASSENT.sub(".", text)
@@ -96,10 +108,11 @@ def in_full(text: str) -> str:
 
 
 def _quoted(match: re.Match[str]) -> str:
-    """Return a short quotation, which may be a title, without marks; a longer one as no words."""
+    """Return a short quotation, which may be a title, as its words; what somebody said as none."""
     inside = next(group for group in match.groups() if group is not None)
     words = _WORD.findall(inside)
-    return f'"{" ".join(words)}"' if 0 < len(words) <= _MAX_QUOTED_WORDS else '""'
+    said = _OF_SPEAKER.search(inside) and not all(word[0].isupper() for word in words)
+    return '""' if said or len(words) > _MAX_QUOTED_WORDS else f'"{" ".join(words)}"'
 
 
 def _emphasised(match: re.Match[str]) -> str:

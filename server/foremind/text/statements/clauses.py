@@ -3,15 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from foremind.text.statements.vocabulary import pattern
+from foremind.text.statements.vocabulary import PRESENT, pattern
 
 Polarity = Literal["yes", "no", "ended", "past"]
-# Past forms that speak of the present after "have", "always" and "never".
-_IN_PRESENT = {
-    "lived": "live", "loved": "love", "liked": "like", "hated": "hate", "disliked": "dislike",
-    "enjoyed": "enjoy", "adored": "adore", "worked": "work", "owned": "own", "had": "have",
-    "preferred": "prefer", "studied": "study", "spoken": "speak",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +41,7 @@ def canonical(clause: str) -> tuple[str, Polarity]:
 
     So "I've just moved" is "i moved", and "my name isn't Bob" is "my name is Bob", which is not so.
     """
+    clause = pattern("degree").sub("", clause)  # "super allergic", "a really bad allergy"
     subject = pattern("subject").match(clause)
     verb = None if subject else pattern("is").search(clause)
     if subject is not None:
@@ -71,5 +66,5 @@ def canonical(clause: str) -> tuple[str, Polarity]:
         rest = rest[modifier.end() :]
     first, _, others = rest.partition(" ")
     if present and head == "i ":
-        rest = f"{_IN_PRESENT.get(first.lower(), first)} {others}"
+        rest = f"{PRESENT.get(first.lower(), first)} {others}"
     return head + rest, polarity

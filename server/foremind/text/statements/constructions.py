@@ -7,7 +7,7 @@ and are tried in their order on clauses without adverbs and negation.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from foremind.text.statements import shapes, vocabulary
@@ -250,7 +250,21 @@ def read_clause(clause: str, shared: Polarity = "yes") -> ClauseReading | None:
     text, polarity = canonical(clause)
     polarity = shared if polarity == "yes" else polarity
     rows = _OF_SPEAKER if text.startswith("i ") else _OF_OTHERS
-    return next(filter(None, (row.read(text, polarity) for row in rows)), None)
+    reading = next(filter(None, (row.read(text, polarity) for row in rows)), None)
+    if reading is not None or not clause.islower():
+        return reading
+    named = pattern("in_small_letters").sub(_capitalised, text)
+    reading = None if named == text else read_clause(named, polarity)
+    if reading is None:
+        return None
+    written = (replace(stated, value=stated.value.lower()) for stated in reading.statements)
+    return replace(reading, statements=tuple(written))
+
+
+def _capitalised(match: Match) -> str:
+    """Return a word that may be a place or an employer as a name, unless it is another word."""
+    word = match["name"]
+    return match["before"] + (word if word in shapes.NO_PLACES else word.title())
 
 
 # ---- how the companion is to speak -------------------------------------------------------------

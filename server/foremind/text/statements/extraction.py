@@ -14,13 +14,11 @@ from foremind.text.languages.language_files import ENGLISH
 from foremind.text.statements.chat_text import ChatSentence, chat_sentences
 from foremind.text.statements.clauses import Polarity, Statement
 from foremind.text.statements.constructions import ClauseReading, read_clause, read_request
-from foremind.text.statements.vocabulary import pattern
+from foremind.text.statements.vocabulary import PRESENT, pattern
 from foremind.text.tokenization import MAX_CHARS
 
 _MAX_SENTENCE_CHARS = 300  # a longer one is a story
 _MAX_PARTS, _MAX_JOINED = 14, 4  # of a sentence, and of a clause
-_IN_PRESENT = {"i was": "i am", "was": "is", "lived": "live", "had": "have", "liked": "like",
-               "loved": "love", "worked": "work"}  # fmt: skip
 
 
 def statements_in(text: str, fallback: str = ENGLISH) -> list[Statement]:
@@ -143,7 +141,7 @@ class _StatementReader:
         if not clause:
             return None
         if denied:
-            clause = pattern("past").sub(lambda past: _IN_PRESENT[past[0].lower()], clause, count=1)
+            clause = pattern("past").sub(lambda past: PRESENT[past[0].lower()], clause, count=1)
         elif request := read_request(clause):
             return request
         if corrects and self._last is not None and self._last.frame:

@@ -2,7 +2,7 @@
 
 Each function returns a value without its article, or nothing unless its shape shows what it is. A
 place has a capital letter, or is said to be a town: "I live in hope" and "I live in porto" are
-alike, and neither is read.
+alike, and neither is read. Where people write no capitals, `constructions` tells them apart.
 """
 
 import re
@@ -24,6 +24,8 @@ _REFUSED = (  # pronouns, verbs and what else needs a context
     vocabulary.NEVER_IN_VALUES
     | LANGUAGES[ENGLISH].stop_words - vocabulary.PREPOSITIONS - _PARTICLES
 )
+#: What people who write no capitals live in, come from or work at that is no name.
+NO_PLACES = _REFUSED.union(*vocabulary.WORDS.values())
 _ALLERGENS = vocabulary.ALLERGENS | vocabulary.FOODS | vocabulary.ANIMALS | vocabulary.ANIMALS_MANY
 
 
@@ -49,7 +51,7 @@ def without_article(value: str) -> str:
 
 def capitalised(value: str, links: frozenset[str] = vocabulary.LINKS) -> bool:
     """Return whether all words of a value begin with a capital letter, other than links."""
-    words = [word for word in value.split() if word.lower() not in links]
+    words = [word for word in value.split() if word.lower() not in links] or value.split()
     return bool(words) and all(word[0].isupper() for word in words)
 
 
@@ -91,7 +93,8 @@ def place(value: str) -> str:
         return ""
     if capitalised(bare, vocabulary.LINKS | vocabulary.PLACE_LINKS):
         first = words_in(bare)[0]
-        return "" if first in vocabulary.COMMON or pattern("season").fullmatch(first) else bare
+        odd = (first in vocabulary.COMMON and len(words) == 1) or pattern("season").fullmatch(first)
+        return "" if odd else bare
     is_kind = vocabulary.PLACES & set(words) or re.search(r" (?:in|near|outside) [A-Z]", bare)
     return bare if bare != value and is_kind and words[-1] not in _UNFINISHED else ""
 

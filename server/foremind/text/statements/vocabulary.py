@@ -25,9 +25,10 @@ def _sections() -> dict[str, list[str]]:
 
 
 _SECTIONS = _sections()
-#: Chat spellings, and what they stand for: "im", "i am".
-SPELLINGS = dict(
-    pair.strip().split("=") for line in _SECTIONS["spelling"] for pair in line.split(",")
+#: Chat spellings, and what they stand for: "im", "i am"; past forms, and those of the present.
+SPELLINGS, PRESENT = (
+    dict(pair.strip().split("=") for line in _SECTIONS[section] for pair in line.split(","))
+    for section in ("spelling", "present")
 )
 WORDS = {
     name: frozenset(word.strip() for word in words.split(","))
@@ -35,6 +36,7 @@ WORDS = {
 }
 for _one, _many in (("KIN", "KIN_MANY"), ("ANIMALS", "ANIMALS_MANY")):
     WORDS[_many] |= {re.sub(r"(?<=[^aeiou])y$", "ie", word) + "s" for word in WORDS[_one]}
+WORDS["PRESENT"] = frozenset(PRESENT)
 _PARTS = dict(line.split(" = ", 1) for line in _SECTIONS["parts"])
 REQUESTS = tuple(_SECTIONS["requests"])
 CLAUSES = tuple(_SECTIONS["clauses"])
