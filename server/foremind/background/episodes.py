@@ -339,10 +339,7 @@ def episodes_by_rules(
 
 def _topic_of(utterances: Sequence[Utterance], language: str) -> str:
     """Return the topic of an episode by rules."""
-    return (
-        ", ".join(topics_of(utterances, _MAX_TOPICS, nouns_only=True))
-        or record_words(language).a_chat
-    )
+    return ", ".join(topics_of(utterances, _MAX_TOPICS)) or record_words(language).a_chat
 
 
 def _episode_was_dismissed(context: CurationContext, episode: NewRecord) -> bool:

@@ -65,7 +65,7 @@ _FILLER_WORDS = frozenset(
         "reason point time minute hour moment night morning evening afternoon fact case couple "
         "half side end start stuff word none nobody real actual certain entire main quite enough "
         "second third rather while till until yet ago later soon ever once twice around together "
-        "alone"
+        "alone old bad sad mad odd hot low far raw shy wet dry fat guy man men kid use lol omg btw"
     )
 )
 _DETERMINERS_AND_PREPOSITIONS = frozenset(
@@ -74,6 +74,7 @@ _DETERMINERS_AND_PREPOSITIONS = frozenset(
 )
 MAX_SENTENCE_CHARS = 300
 _MIN_WORDS = 4
+_MIN_TOPIC_CHARS = 3  # "dog", "mum", "sea"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +176,8 @@ def references_of(texts: Iterable[str], names: Sequence[str]) -> tuple[str, ...]
     return tuple(name for name, _ in counts.most_common(20))
 
 
-def topics_of(
-    utterances: Sequence[Utterance], limit: int, *, nouns_only: bool = False
-) -> tuple[str, ...]:
-    """Return the main topics: words of several turns in the position of nouns."""
+def topics_of(utterances: Sequence[Utterance], limit: int) -> tuple[str, ...]:
+    """Return the main topics: words in the position of nouns, those of several turns first."""
     turns: Counter[str] = Counter()
     nouns: Counter[str] = Counter()
     surface: dict[str, Counter[str]] = {}
@@ -187,7 +186,7 @@ def topics_of(
         seen = set()
         for previous, word in zip(["", *words], words, strict=False):
             terms = terms_of(word)
-            if len(terms) != 1 or len(word) < 4 or terms[0] in _FILLER_WORDS:
+            if len(terms) != 1 or len(word) < _MIN_TOPIC_CHARS or terms[0] in _FILLER_WORDS:
                 continue
             term = terms[0]
             surface.setdefault(term, Counter())[word] += 1
@@ -197,7 +196,7 @@ def topics_of(
     weight = {
         term: count * (0.2 + nouns[term] / sum(surface[term].values()))
         for term, count in turns.items()
-        if nouns[term] or not nouns_only
+        if nouns[term]
     }
     best = sorted(weight, key=lambda term: (-weight[term], term))[:limit]
     return tuple(surface[term].most_common(1)[0][0] for term in best)

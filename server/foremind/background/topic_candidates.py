@@ -185,7 +185,7 @@ def _topics_in_notes(notes: Sequence[Record]) -> list[str]:
     """Return the titles of notes, and the words that several of them are about."""
     texts = [Utterance(note.id, "", True, note.content, 0.0) for note in notes]
     titles = [note.title for note in notes if note.title]
-    return [*titles, *topics_of(texts, _MAX_TOPICS_FROM_NOTES, nouns_only=True)]
+    return [*titles, *topics_of(texts, _MAX_TOPICS_FROM_NOTES)]
 
 
 def _candidate(
