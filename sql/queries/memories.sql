@@ -9,7 +9,7 @@ ON CONFLICT DO NOTHING;
 
 -- name: memory_candidates
 -- Finds a relationship's best memories by vector and by terms, with what ranking needs.
--- Of a time in the query, the nearest memories are included. The planner knows nothing of a
+-- Of a time in the query, the nearest memories said or happened then are included. The planner knows nothing of a
 -- relationship's size before the next ANALYZE: "IS TRUE" keeps a subquery a hashed lookup, where it
 -- would otherwise choose quadratic loops. For lexical candidates, age and significance are looked
 -- up one by one until enough are recallable.
@@ -35,7 +35,8 @@ WITH postings AS MATERIALIZED (
         AND cardinality($8::timestamptz[]) > 0
         AND EXISTS (
             SELECT FROM unnest($8::timestamptz[], $9::timestamptz[]) AS asked (since, until)
-            WHERE created_at >= since AND created_at < until
+            WHERE (created_at >= since AND created_at < until)
+                OR (happened_from < until AND happened_to > since)
         )
     ORDER BY embedding <#> $2::halfvec
     LIMIT $6 / 2

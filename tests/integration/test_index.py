@@ -12,7 +12,7 @@ import pytest
 from foremind.app.core import Core
 from foremind.domain.announcements import MemoryAnnouncement
 from foremind.domain.companion import CompanionFile, CompanionSettings
-from foremind.domain.memory import IndexedMemory, IndexState
+from foremind.domain.memory import IndexedMemory, IndexState, RetrievalQuery
 from foremind.domain.policy import RecallPolicy, policy_for
 from foremind.domain.settings.settings import load_settings
 from foremind.domain.turn import OpenedSession
@@ -23,6 +23,7 @@ from foremind.retrieval.search import Query, RankedSearch, StoredCandidates
 from foremind.storage.memory_store import MemoryStore
 from foremind.storage.named_queries import load_queries
 from foremind_eval.seeding import fill, sample_words
+from tests.conftest import owner_of
 from tests.integration.test_ingest import sent_statements
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
@@ -123,6 +124,28 @@ async def test_index_and_database_agree_on_random_memories(
     for number in range(12):
         when = " on 3 May" if number % 3 == 0 else ""
         await search_both(built, index, session, " ".join(sample_words(rng, 5)) + when, policy)
+
+
+async def test_what_happened_at_a_time_that_is_asked_for_is_a_candidate(
+    built: Core, index: IndexedCandidates
+) -> None:
+    """Also if it was told later, and nothing else of it is like the question."""
+    session = await fill(built, NOW, own=300, others=0)
+    vector = await built.embedder.embed_query("What was I doing that day?", Priority.ENTER)
+    day = (NOW - timedelta(days=200), NOW - timedelta(days=199))
+    query = RetrievalQuery(session.relationship_id, vector, [], DEFAULT, NOW, [])
+    stored = StoredCandidates(built.stores.memories)
+    likely, _ = await stored.candidates(query)
+    unlike = await owner_of(built).fetchval(
+        "UPDATE memories SET happened_from = $3, happened_to = $4 WHERE id = (SELECT id "
+        "FROM memories WHERE relationship_id = $1 AND significance > 0.5 AND NOT id = ANY ($2) "
+        "LIMIT 1) RETURNING id",
+        session.relationship_id, likely.ids.tolist(), *day,
+    )  # fmt: skip
+    assert await index.wait_until_current(session.relationship_id)
+    for source in (stored, index):
+        found, _ = await source.candidates(dataclasses.replace(query, times=[day]))
+        assert unlike in found.ids, source
 
 
 async def test_the_index_follows_every_kind_of_change(

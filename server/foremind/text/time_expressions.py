@@ -80,7 +80,7 @@ _DATE = (
 )
 _RELATIVE = (
     rf"(?:yesterday|today|tonight|tomorrow|last night|this (?:morning|afternoon|evening)|"
-    rf"the other day\b|(?:this|{_LAST}|{_NEXT}) (?:{_UNIT}|{_SEASON}|{_WEEKDAY})\b|"
+    rf"the other day\b|(?:this|{_LAST}|{_NEXT}) (?:{_UNIT}|{_SEASON}|{_WEEKDAY})\b(?! of\b)|"
     rf"(?:{_LAST}|{_NEXT}) {_COUNT} {_UNIT}s?\b|"
     rf"(?:on|at|over|during) the weekend\b|"
     rf"(?:in|over|during(?!(?: the)? \w+ \w+ing\b))(?: the)? {_SEASON}\b{_NO_NOUN}|"
@@ -108,6 +108,9 @@ _CALENDAR_DATE = re.compile(
     r"(?: (?P<day>\d{1,2})(?:st|nd|rd|th)?)?(?:,? (?P<year>\d{4}))?",
     re.ASCII,
 )
+# "Last year" is that of the calendar, "in the last year" the twelve months up to now.
+_WITHIN = re.compile(r"\b(?:in|over|within|during|for|of|throughout) the $", re.IGNORECASE)
+_ONE_PERIOD = re.compile(r"^(\w+) (week|month|year)$")
 _DISTANCE = re.compile(
     rf"(?P<in>in )?(?P<count>half an|{_COUNT}) (?P<unit>{_ANY_UNIT})s?(?:(?P<ago> ago)| from now)?"
 )
@@ -217,7 +220,10 @@ def _directions(match: re.Match[str], *, undecided: bool) -> tuple[Direction, ..
 def _span(match: re.Match[str], now: datetime, direction: Direction, tag: str) -> Span | None:
     """Resolve one expression; None if it names no valid time."""
     try:
-        span = _named(match["date"].lower(), now, direction, tag)
+        name = match["date"].lower()
+        if _WITHIN.search(match.string, 0, match.start("date")):
+            name = _ONE_PERIOD.sub(r"\1 one \2", name)
+        span = _named(name, now, direction, tag)
         if span is None:
             return None
         span = _shifted(span, match)

@@ -50,6 +50,7 @@ class MemoryIndex:
         self._sessions = np.unique(column("sessions"), return_inverse=True)[1]
         self._significance = column("significance")
         self._created = column("created")
+        self._happened = column("happened")
         self._replaced = self._replaced_rows()
         self._all_rows = np.arange(len(self._rows))
         #: Approximate memory use.
@@ -88,7 +89,7 @@ class MemoryIndex:
             lexical_scores = self._lexical_scores(hits, counts)
             parts.append(self._best_lexical(lexical_scores, allowed, limit))
         if query.times:
-            in_time = np.flatnonzero(self._created_within(query.times))
+            in_time = np.flatnonzero(self._within(query.times))
             parts.append(cosines.nearest(in_time, limit // 2, allowed))
         rows = _sorted_unique(np.concatenate(parts))
         return CandidateSet(
@@ -132,10 +133,13 @@ class MemoryIndex:
             allowed &= ~self._replaced[rows]
         return rows[allowed]
 
-    def _created_within(self, times: Sequence[tuple[datetime, datetime]]) -> npt.NDArray[np.bool_]:
+    def _within(self, times: Sequence[tuple[datetime, datetime]]) -> npt.NDArray[np.bool_]:
+        """Return which rows were said, or tell of what happened, at one of these times."""
         within = np.zeros(len(self._rows), bool)
-        for since, until in times:
-            within |= (self._created >= since.timestamp()) & (self._created < until.timestamp())
+        first, last = self._happened.T
+        for since, until in ((since.timestamp(), until.timestamp()) for since, until in times):
+            within |= (self._created >= since) & (self._created < until)
+            within |= (first < until) & (last > since)
         return within
 
     def _lexical_scores(self, hits: TermHits, counts: Sequence[int]) -> Numbers:

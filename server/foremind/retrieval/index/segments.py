@@ -30,6 +30,12 @@ class Segment:
         self.sessions = np.array([memory.session for memory in known], np.int64)
         self.significance = np.array([memory.significance for memory in known], np.float64)
         self.created = np.array([memory.created_at.timestamp() for memory in known], np.float64)
+        happened = [
+            (np.inf, -np.inf) if memory.happened is None
+            else (memory.happened[0].timestamp(), memory.happened[1].timestamp())
+            for memory in known
+        ]  # fmt: skip
+        self.happened = np.array(happened, np.float64).reshape(-1, 2)
         self.postings = _PostingLists([indexed.words for indexed in memories])
         texts = sum(
             len(indexed.memory.content) + len(indexed.vector) + len(indexed.words)
