@@ -124,18 +124,17 @@ def top_sentences(utterances: Sequence[Utterance], limit: int) -> list[Sentence]
     """
     names = {utterance.name for utterance in utterances}
     sentences = [
-        (utterance, text)
+        (utterance, text, frozenset(terms_of(text)) - _FILLER_WORDS)
         for utterance in utterances
         for text in sentences_of(utterance.text)
         if utterance.by_user or is_informative(text, _known_of(utterance, names))
     ]
     frequency: Counter[str] = Counter()
     # What is said over and over counts once, or who goes round in circles would tell it all.
-    for said in {frozenset(terms_of(text)) - _FILLER_WORDS for _, text in sentences}:
+    for said in {terms for _, _, terms in sentences}:
         frequency.update(said)
     scored = []
-    for position, (utterance, text) in enumerate(sentences):
-        terms = set(terms_of(text)) - _FILLER_WORDS
+    for position, (utterance, text, terms) in enumerate(sentences):
         if _asks(text) or len(words_of(text)) < _MIN_WORDS or not terms:
             continue
         shared = sum(frequency[term] - 1 for term in terms) / (len(terms) + 2)

@@ -43,7 +43,8 @@ _FAVOURITES = ("my favourite {} is {}", "my favorite {} is {}")
 _THE_USER = (["the", "user"], ["user"])
 _VERBS = {"is": "am", "has": "have", "does": "do", "goes": "go"}
 _POSSESSIVES = frozenset(("her", "his", "their"))
-_FIRST_PERSON = frozenset(("i", "i'm", "i've", "i'd", "i'll", "my", "we", "our", "you", "your"))
+_SPEAKER = frozenset(("i", "i'm", "i've", "i'd", "i'll"))
+_FIRST_PERSON = _SPEAKER | {"my", "we", "our", "you", "your"}
 
 
 def wordings(slot: str, title: str, value: str) -> list[str]:
@@ -66,7 +67,7 @@ def in_first_person(note: str, user_name: str) -> list[str]:
     where the note has another subject, it is no sentence that anybody says.
     """
     words, named = _without_subject(words_of(note), words_of(user_name))
-    if not words or (words[0] in _FIRST_PERSON and not named):
+    if not words or (not named and (words[0] in _FIRST_PERSON or not _SPEAKER.isdisjoint(words))):
         return []
     if words[0] == "my":
         return [" ".join(words)]
