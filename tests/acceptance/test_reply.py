@@ -189,10 +189,14 @@ async def test_a_session_without_a_model_says_so(start: StartServer) -> None:
     assert opened["model"] is None
 
 
-async def test_reasoning_of_a_model_is_neither_sent_nor_stored(start: StartServer) -> None:
+@pytest.mark.parametrize(
+    "before", [["<think>\n", "Ana greets me.", "\n</think>", "\n\n"], ["**", "Wren", ":**", " "]]
+)
+async def test_reasoning_and_the_label_of_a_model_are_neither_sent_nor_stored(
+    start: StartServer, before: list[str]
+) -> None:
     """Neither in deltas, nor in the whole reply, nor in the turns."""
-    thinking = ["<think>\n", "Ana greets me.", "\n</think>", "\n\n", "Hello", " Ana."]
-    async with scripted_model(Script(reply=lambda _: thinking)) as model:
+    async with scripted_model(Script(reply=lambda _: [*before, "Hello", " Ana."])) as model:
         server = await start(llm_url=model.url)
         client = await server.session()
         await client.send("Hello", "m1")

@@ -209,7 +209,7 @@ async def test_a_speculative_reply_is_released_by_enter(start: StartServer) -> N
 async def test_a_speculative_reply_that_began_with_thinking_is_released(start: StartServer) -> None:
     """Also if only its closing tag told that: the player waits for `response.done`."""
     clock = ManualClock()
-    thinking = ["She asks me.", "\n</think>\n\nYes."]
+    thinking = ["She asks me.", "\n</think>\n\nWren: Yes."]
     async with scripted_model(Script(reply=lambda _: thinking)) as model:
         server = await start(clock, llm_url=model.url, llm_ahead="reply", eager=False)
         client = await server.session()

@@ -84,15 +84,25 @@ class OpenAIChatModel:
             TokenLimitReached, StorageUnavailable: as `TokenAccount.admit`.
         """
         options = self.options
-        return self.write(prompt.messages(), options.max_tokens, options.temperature)
+        return self.write(
+            prompt.messages(), options.max_tokens, options.temperature, prompt.companion_name
+        )
 
     async def write(
-        self, messages: Sequence[Message], max_tokens: int, temperature: float
+        self,
+        messages: Sequence[Message],
+        max_tokens: int,
+        temperature: float,
+        speaker: str = "",
     ) -> TextStream:
-        """Yield the model's reply to arbitrary messages; otherwise as `stream_reply`."""
+        """Yield the model's reply to arbitrary messages; otherwise as `stream_reply`.
+
+        Args:
+            speaker: whose name as a label is left out at its beginning; "" for none.
+        """
         with self.slots.foreground():
             self.slots.expected_prompt = messages
-            reply = self._write(messages, max_tokens, temperature, "reply")
+            reply = self._write(messages, max_tokens, temperature, "reply", speaker)
             async with aclosing(reply) as pieces:
                 async for piece in pieces:
                     yield piece
@@ -297,7 +307,13 @@ class OpenAIChatModel:
         options = self.options
         async with self.slots.speculative() as lease:
             on_lease(lease)
-            reply = self._write(prompt.messages(), options.max_tokens, options.temperature, "ahead")
+            reply = self._write(
+                prompt.messages(),
+                options.max_tokens,
+                options.temperature,
+                "ahead",
+                prompt.companion_name,
+            )
             async with aclosing(reply) as pieces:
                 async for piece in pieces:
                     yield piece
@@ -315,11 +331,12 @@ class OpenAIChatModel:
         max_tokens: int,
         temperature: float,
         purpose: str,
+        speaker: str = "",
         *,
         may_be_empty: bool = False,
     ) -> TextStream:
         capabilities = self._client.capabilities_of(self.options.model)
-        thinking = ThinkingFilter(unmarked=capabilities.thinks_unmarked)
+        thinking = ThinkingFilter(speaker=speaker, unmarked=capabilities.thinks_unmarked)
         ending = StreamEnding()
         is_empty = True
         request = CompletionRequest(

@@ -1,4 +1,4 @@
-"""Removes a model's thinking from its reply. Pure."""
+"""Removes a model's thinking from its reply, and the name of its speaker before it. Pure."""
 
 import re
 
@@ -16,19 +16,24 @@ _END_TAGS = tuple(_TAGS.values())
 _TAG = re.compile("|".join(map(re.escape, (*_TAGS, *_END_TAGS))), re.IGNORECASE)
 _END_TAG = re.compile("|".join(map(re.escape, _END_TAGS)), re.IGNORECASE)
 _MAX_TAG_CHARS = max(map(len, _END_TAGS))
+# What a name may stand between: "**Wren:** Hello", "[Wren]: Hello".
+_MARKS = (*((mark * count,) * 2 for mark in "*_" for count in (1, 2, 3)), ("[", "]"), ("", ""))
 
 
 class ThinkingFilter:
     """Passes a streamed reply on without the thinking, and without the white space around it.
 
-    Apart from the thinking itself, at most the length of a tag is buffered.
+    Apart from the thinking itself, at most the length of a tag is buffered, and of a label.
 
     Args:
+        speaker: whose name does not begin the reply, as a label ("Wren: Hello"); "" for none.
         unmarked: the model is known to begin with thinking that has no opening tag, because its
             chat template contains that tag; everything is buffered until the thinking ends.
     """
 
-    def __init__(self, *, unmarked: bool = False) -> None:
+    def __init__(self, *, speaker: str = "", unmarked: bool = False) -> None:
+        self._labels = _labels(speaker) if speaker else ()
+        self._labelled: str | None = ""  # what may begin a label; None once none may follow
         self._end = _END_TAG if unmarked else None  # what ends the current thinking
         self._unmarked = unmarked
         self._buffer = ""
@@ -64,7 +69,7 @@ class ThinkingFilter:
             else:
                 self.restarted |= bool(self._last_char)
                 self.ended_unmarked = True
-                text, self._last_char, self._strip = "", "", True
+                text, self._last_char, self._strip, self._labelled = "", "", True, ""
         if self._end is None:
             partial_chars = _partial_tag_chars(self._buffer)
             text += self._pass(self._buffer[: len(self._buffer) - partial_chars])
@@ -77,11 +82,19 @@ class ThinkingFilter:
         """Return the buffered text at the end of the reply; `cut_off` if a limit ended it."""
         self.restarted = False
         if self._end is None:
-            return self._pass(self._buffer)
+            return self._pass(self._buffer, last=True)
         # Unmarked and without an end although the reply is complete: there was no thinking.
-        return self._pass(self._buffer) if self._unmarked and not cut_off else ""
+        thought = not self._unmarked or cut_off
+        return self._pass("" if thought else self._buffer, last=True)
 
-    def _pass(self, text: str) -> str:
+    def _pass(self, text: str, *, last: bool = False) -> str:
+        if self._labels and self._labelled is not None:
+            text = (self._labelled + text).lstrip()
+            if not last and any(label.startswith(text.lower()) for label in self._labels):
+                self._labelled = text
+                return ""
+            self._labelled = None
+            text = text[len(next(filter(text.lower().startswith, self._labels), "")) :]
         if self._strip:
             text = text.lstrip()
         if text:
@@ -94,6 +107,17 @@ def without_thinking(text: str) -> str:
     """Return a complete text without the thinking in it."""
     thinking = ThinkingFilter()
     return thinking.feed(text) + thinking.end()
+
+
+def _labels(speaker: str) -> tuple[str, ...]:
+    """Return what a name may look like before what it says, in lower case."""
+    name = speaker.lower()
+    return tuple(
+        label
+        for before, after in _MARKS
+        for colon in (":", "：", " :")
+        for label in (f"{before}{name}{after}{colon}", f"{before}{name}{colon}{after}")
+    )
 
 
 def _partial_tag_chars(text: str) -> int:

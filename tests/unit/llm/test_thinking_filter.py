@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from foremind.llm.thinking_filter import ThinkingFilter, without_thinking
 
 
-def final_text(pieces: list[str], *, unmarked: bool = False, cut_off: bool = False) -> str:
+def final_text(
+    pieces: list[str], *, speaker: str = "", unmarked: bool = False, cut_off: bool = False
+) -> str:
     """The final text of a streamed reply."""
-    thinking = ThinkingFilter(unmarked=unmarked)
+    thinking = ThinkingFilter(speaker=speaker, unmarked=unmarked)
     parts: list[str] = []
     for piece in pieces:
         text = thinking.feed(piece)
@@ -48,6 +50,47 @@ def test_thinking_is_removed_wherever_it_is(reply: str, expected: str) -> None:
     assert final_text([reply]) == expected
     assert final_text(list(reply)) == expected
     assert without_thinking(reply) == expected
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ("Wren: Hello", "Hello"),
+        ("**Wren:** Hello", "Hello"),
+        ("**Wren**: Hello", "Hello"),
+        ("_Wren:_ Hello", "Hello"),
+        ("[Wren]: Hello", "Hello"),
+        ("Wren： Hello", "Hello"),
+        ("Wren : Hello", "Hello"),
+        ("\n\nWREN:\n\nHello", "Hello"),
+        ("<think>Wren: hm</think>\nWren: Hello", "Hello"),
+        ("Wren: I should greet.\n</think>\n\nWren: Hello", "Hello"),
+        ("Wren: *smiles* Hello", "*smiles* Hello"),
+        ("Wren: Wren: Hello", "Wren: Hello"),
+        ("Wren is my name: Wren", "Wren is my name: Wren"),
+        ("Wrenches: five", "Wrenches: five"),
+        ("Ana: Hello", "Ana: Hello"),
+        ("**Hello** Wren: hi", "**Hello** Wren: hi"),
+        ("Wren", "Wren"),
+        ("Wren:", ""),
+    ],
+)
+def test_the_speakers_name_does_not_begin_a_reply(reply: str, expected: str) -> None:
+    """However the reply is split; another name, or one within the reply, stays."""
+    assert final_text([reply], speaker="Wren") == expected
+    assert final_text(list(reply), speaker="Wren") == expected
+    assert final_text([reply]) == without_thinking(reply)
+
+
+def test_a_reply_that_does_not_begin_with_the_name_is_not_held_back() -> None:
+    """Not by one character."""
+    thinking = ThinkingFilter(speaker="Wren")
+    assert [thinking.feed(piece) for piece in ("H", "i", " Wr", "en: ")] == [
+        "H",
+        "i",
+        " Wr",
+        "en: ",
+    ]
 
 
 def test_unmarked_thinking_of_a_known_model_is_buffered() -> None:
