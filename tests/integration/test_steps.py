@@ -229,7 +229,7 @@ async def test_rules_and_a_model_can_update_the_profile_concurrently(
     bench.script.hold_for = lambda chat: slow if asks_for_profile(chat) else None
     session = await bench.open_session()
     async with bench.worker:
-        await bench.say(session, *(f"I bake {count} loaves a day" for count in range(6)))
+        await bench.say(session, *(f"I bake {count} loaves a day" for count in range(12)))
         await eventually(
             lambda: any(asks_for_profile(chat) for chat in bench.script.background_requests)
         )

@@ -13,7 +13,6 @@ _TARGET = 0.5  # share of the summary thresholds that remains after a summary
 # The most that one summary call takes in, unless a single turn is larger.
 BATCH_TOKENS = 3000
 BATCH_TURNS = 100
-_MIN_EPISODE_TURNS = 8  # for an episode of a session that is still open
 _USAGE_PATTERNS_INTERVAL = timedelta(days=7)
 _DAY = timedelta(days=1)
 
@@ -81,8 +80,9 @@ def turns_outside_window(
     summarised_turn_id: int,
     policy: LayerPolicy,
     count_tokens: Callable[[str], int],
+    enough: int,
 ) -> Sequence[TranscriptTurn]:
-    """Return the turns of an open session that its prompt no longer contains."""
+    """Return the turns of an open session that left its prompt, once there are `enough`."""
     remaining, kept = policy.working_tokens, 0
     for turn in reversed(turns):
         remaining -= count_tokens(turn.content)
@@ -90,7 +90,7 @@ def turns_outside_window(
             break
         kept += 1
     outside = turns[: len(turns) - kept]
-    return outside if len(outside) >= _MIN_EPISODE_TURNS else []
+    return outside if len(outside) >= enough else []
 
 
 def is_over(session: OpenSession, policy: LayerPolicy, now: datetime) -> bool:

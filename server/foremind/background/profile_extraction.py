@@ -18,7 +18,7 @@ from foremind.storage.record_changes import RecordChanges
 from foremind.text.sentences import QUESTION_MARKS
 
 _MAX_TURNS = 24  # per request
-_MIN_USER_TURNS = 6  # before a session that is still active is read
+_MIN_USER_TURNS = 12  # before a session that is still active is read: what rules find is known
 _MAX_TOKENS = 600
 _MAX_VALUE_WORDS = 16  # more words are a story, not a value
 

@@ -47,6 +47,9 @@ from foremind.storage.record_store import RecordStore
 from foremind.storage.turn_store import TurnStore
 
 _READ_LIMIT = 200  # turns loaded by a step that handles a few at a time
+# Turns of an open session for an episode by rules, which has one topic. A model divides as many as
+# it may be shown: other requests follow each time.
+_EPISODE_BY_RULES = 8
 
 
 class StepRunner:
@@ -251,7 +254,11 @@ class StepRunner:
         # A prompt holds at most this many turns: earlier ones are outside its window.
         earlier = running[:-MAX_PROMPT_TURNS] if full else []
         outside = earlier or turns_outside_window(
-            running, summarised, context.policy, context.model.count_tokens
+            running,
+            summarised,
+            context.policy,
+            context.model.count_tokens,
+            _EPISODE_BY_RULES if context.model.server is None else MAX_EPISODE_TURNS,
         )
         if outside:
             return await self._write_episodes(context, outside, closed=False, more=full)

@@ -154,13 +154,13 @@ def test_turns_leave_the_window_of_the_prompt() -> None:
     """Beyond its tokens, or once they are summarised; a few wait for more."""
     every_turn = turns(30, chars=100)
     small = policy(working_tokens=1000)
-    assert [turn.id for turn in turns_outside_window(every_turn, 0, small, len)] == list(
+    assert [turn.id for turn in turns_outside_window(every_turn, 0, small, len, 8)] == list(
         range(1, 21)
     )
-    assert [turn.id for turn in turns_outside_window(every_turn, 9, policy(), len)] == list(
+    assert [turn.id for turn in turns_outside_window(every_turn, 9, policy(), len, 8)] == list(
         range(1, 10)
     )
-    assert turns_outside_window(every_turn, 5, policy(), len) == []
+    assert turns_outside_window(every_turn, 7, policy(), len, 8) == []
 
 
 def test_a_session_is_over_after_24_idle_hours() -> None:

@@ -31,8 +31,8 @@ def turns(count: int, session: UUID, first: int = 1) -> list[TranscriptTurn]:
 
 def test_a_session_is_read_when_it_is_over_or_long_enough() -> None:
     """Not once per message."""
-    assert turns_to_read(turns(10, SESSION), {SESSION}) == []
-    assert len(turns_to_read(turns(11, SESSION), {SESSION})) == 11
+    assert turns_to_read(turns(22, SESSION), {SESSION}) == []
+    assert len(turns_to_read(turns(23, SESSION), {SESSION})) == 23
     assert len(turns_to_read(turns(2, SESSION), set())) == 2
     two_sessions = [*turns(4, SESSION), *turns(4, OTHER_SESSION, 5)]
     assert [turn.session_id for turn in turns_to_read(two_sessions, {OTHER_SESSION})] == [
