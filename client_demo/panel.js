@@ -56,14 +56,14 @@ export class MemoryPanel {
   }
 
   async #show() {
-    const [{ memories }, { records }, { sessions }, { audit }] = await Promise.all(
-      [`/memories?limit=${PAGE}`, "/records", "/sessions", "/audit"].map((path) => this.#mind.request("GET", path)),
+    const [{ memories }, { records }, { sessions }, { audit }, { steps }] = await Promise.all(
+      [`/memories?limit=${PAGE}`, "/records", "/sessions", "/audit", "/status"].map((path) => this.#mind.request("GET", path)),
     );
     const shown = LAYERS.map((layer) =>
       this.#section(say(`layer.${layer}`), records.filter((each) => each.layer === layer), "records"),
     );
     const kept = this.#section(say("layer.memories"), memories.toReversed(), "memories");
-    this.#find("layers").replaceChildren(...shown, kept, this.#sessions(sessions), trail(audit));
+    this.#find("layers").replaceChildren(...waiting(steps), ...shown, kept, this.#sessions(sessions), trail(audit));
   }
 
   #section(title, items, path) {
@@ -228,6 +228,14 @@ function handOut(exported, name) {
   save(new Blob([JSON.stringify(exported, null, 1)], { type: "application/json" }), `foremind-${name}.json`);
   const all = exported.relationships ?? [exported];
   return { exported: all.reduce((sum, { turns }) => sum + turns.length, 0) };
+}
+
+/** What was said and waits to be read, and until when; nothing if nothing does. */
+function waiting(steps) {
+  const { state, behind, due_at } = steps.find(({ step }) => step === "notes");
+  if (state !== "gathering" || !behind) return [];
+  const when = moment(due_at, { timeStyle: "medium" });
+  return [make("p", { className: "quiet", textContent: say("panel.waits", { turns: sayCount("turn-count", behind), when }) })];
 }
 
 function trail(audit) {

@@ -11,7 +11,14 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.acceptance.test_restart import Process
 from tests.browser import ensure_browser
-from tests.conftest import FIRST_RELATIONSHIP, PATIENCE, RunningServer, StartServer, owner_of
+from tests.conftest import (
+    FIRST_RELATIONSHIP,
+    PATIENCE,
+    RunningServer,
+    StartServer,
+    eventually_async,
+    owner_of,
+)
 from tests.unit.auth.test_access_tokens import SECRET, token
 
 SAID = "I promise to name my boat Zephyrine"
@@ -213,6 +220,30 @@ async def test_the_panel_shows_corrects_pins_exports_and_erases(
     await expect(layers).not_to_contain_text("name my boat")
     await page.get_by_role("button", name="Close").click()
     await expect(page.locator("#draft")).to_be_visible()
+
+
+async def test_the_panel_says_what_waits_to_be_read(start: StartServer, page: Page) -> None:
+    """And until when; nothing once it was read."""
+    server = await start()
+    await enter(page, server)
+    await say(page, "My goal is to run a marathon")
+    await expect(page.locator("#turns .note")).to_have_text("remembered")
+    await page.click("#open-panel")
+    await expect(page.locator("#layers > p")).to_have_text(
+        re.compile(
+            r"^Not in notes and profile yet: 2 turns, by \d+:\d\d:\d\d [AP]M at the latest\.$"
+        )
+    )
+    await owner_of(server.app.core).execute("UPDATE relationships SET due_at = now()")
+
+    async def is_read() -> bool:
+        await page.click("#close-panel")
+        await page.click("#open-panel")
+        await expect(page.locator("#layers details").first).to_be_visible()
+        return await page.locator("#layers > p").count() == 0
+
+    await eventually_async(is_read)
+    await expect(page.locator("#layers")).to_contain_text("My goal is to run a marathon")
 
 
 async def test_a_message_without_a_memory_can_be_erased_on_the_page(
