@@ -54,9 +54,8 @@ WITH permitted AS MATERIALIZED (
     INSERT INTO curation_steps AS known
         (relationship_id, step, lane, place, companion_id, due_at, since)
     SELECT permitted.id, made.step, made.lane, made.place, permitted.companion_id, $2, $2
-    FROM permitted, unnest($4::text[], $5::text[], $6::text[], $7::boolean[])
-        AS made (step, lane, place, after_activity)
-    WHERE NOT made.after_activity OR EXISTS (SELECT FROM activity)
+    FROM permitted, unnest($4::text[], $5::text[], $6::text[]) AS made (step, lane, place)
+    WHERE $3 IS NULL OR EXISTS (SELECT FROM activity)
     ON CONFLICT (relationship_id, step, turn_id) DO UPDATE
     SET marks = known.marks + 1, lane = excluded.lane, place = excluded.place, held_at = NULL,
         since = CASE
@@ -65,7 +64,7 @@ WITH permitted AS MATERIALIZED (
         due_at = CASE
             WHEN known.held_at IS NOT NULL
             -- In UTC, as in a sharded database an update may not depend on the session's time zone.
-            THEN greatest($2, (known.held_at AT TIME ZONE 'UTC' + $8::interval) AT TIME ZONE 'UTC')
+            THEN greatest($2, (known.held_at AT TIME ZONE 'UTC' + $7::interval) AT TIME ZONE 'UTC')
             WHEN known.attempts > 0 THEN known.due_at
             ELSE least(known.due_at, $2) END
     RETURNING step, turn_id, lane, place, due_at, since, marks, attempts, code, held_at
@@ -74,21 +73,21 @@ WITH permitted AS MATERIALIZED (
     UNION ALL
     SELECT step, turn_id, lane, place, due_at, since, marks, attempts, code, held_at
     FROM curation_steps AS known
-    WHERE relationship_id = $1 AND due_at <= $2 AND lane <> 'ingest' AND step = ANY ($9::text[])
+    WHERE relationship_id = $1 AND due_at <= $2 AND lane <> 'ingest' AND step = ANY ($8::text[])
         AND NOT EXISTS (
             SELECT FROM scheduled
             WHERE scheduled.step = known.step AND scheduled.turn_id = known.turn_id
         )
 ), claimed AS (
     INSERT INTO curation_claims AS held (relationship_id, lane, place, holder, until)
-    SELECT DISTINCT permitted.id, allowed.lane, allowed.place, $12::uuid, $13::timestamptz
-    FROM permitted, due JOIN unnest($10::text[], $11::text[]) AS allowed (lane, place) USING (lane)
+    SELECT DISTINCT permitted.id, allowed.lane, allowed.place, $11::uuid, $12::timestamptz
+    FROM permitted, due JOIN unnest($9::text[], $10::text[]) AS allowed (lane, place) USING (lane)
     ON CONFLICT (relationship_id, lane) DO UPDATE
     SET place = excluded.place, holder = excluded.holder, until = excluded.until
     WHERE held.until <= $2 OR held.holder = excluded.holder
     RETURNING lane
 )
-SELECT due.* FROM due JOIN claimed USING (lane) ORDER BY due.turn_id LIMIT $14;
+SELECT due.* FROM due JOIN claimed USING (lane) ORDER BY due.turn_id LIMIT $13;
 
 -- name: retry_failed_steps
 -- Makes failed and held steps of a relationship due now, with their attempts reset.
@@ -143,19 +142,15 @@ SET due_at = CASE WHEN done.attempts > 0 OR known.marks = done.marks THEN done.d
     since = CASE WHEN done.attempts > 0 THEN known.since ELSE $2 END,
     attempts = done.attempts, code = done.code, held_at = done.held_at
 FROM unnest(
-    $5::text[], $6::bigint[], $7::timestamptz[], $8::integer[], $9::text[], $10::timestamptz[]
-) AS done (step, marks, due_at, attempts, code, held_at)
-WHERE known.relationship_id = $1 AND known.step = done.step AND known.turn_id = 0;
+    $5::text[], $6::bigint[], $7::timestamptz[], $8::integer[], $9::text[], $10::timestamptz[],
+    $11::bigint[]
+) AS done (step, marks, due_at, attempts, code, held_at, turn_id)
+WHERE known.relationship_id = $1 AND known.step = done.step AND known.turn_id = done.turn_id;
 
 -- name: drop_turn
 -- Records that there is nothing for a step to do with a turn, unless it was requested meanwhile.
 DELETE FROM curation_steps
 WHERE relationship_id = $1 AND step = $2 AND turn_id = $3 AND marks = $4;
-
--- name: fail_step
--- Records that a step failed, and why, and when it is retried; a held step is not.
-UPDATE curation_steps SET due_at = $4, attempts = $5, code = $6, held_at = $7
-WHERE relationship_id = $1 AND step = $2 AND turn_id = $3;
 
 -- name: claims_of_relationship
 -- Lists the lanes of a relationship that are claimed.
@@ -244,7 +239,7 @@ WHERE relationship.id = $1;
 
 -- name: turns_after
 -- Lists what was said in a relationship after a cursor, with significance and use in episodes.
-SELECT turn.id, turn.session_id, turn.speaker, turn.content, turn.created_at, turn.embedding,
+SELECT turn.id, turn.session_id, turn.speaker, turn.content, turn.created_at,
     coalesce(memory.significance, 0) AS significance,
     EXISTS (
         SELECT FROM record_sources AS source
@@ -346,7 +341,7 @@ WHERE relationship_id = $1 AND id = $2 AND reply_to IS NOT NULL;
 -- name: turns_by_id
 -- Reads turns that have a text or a memory, with significance and use in episodes.
 -- An expired text is replaced by that of its memory, or of the memory it was merged into.
-SELECT turn.id, turn.session_id, turn.speaker, turn.created_at, turn.embedding,
+SELECT turn.id, turn.session_id, turn.speaker, turn.created_at,
     CASE WHEN turn.removed_at IS NULL THEN turn.content
         ELSE coalesce(memory.content, joined.content) END AS content,
     coalesce(memory.significance, 0) AS significance,
@@ -371,7 +366,7 @@ ORDER BY turn.id;
 -- name: last_closed_session
 -- Lists the turns of a relationship's last closed session that has texts or memories.
 -- An expired text is replaced by that of its memory, or of the memory it was merged into.
-SELECT turn.id, turn.session_id, turn.speaker, turn.created_at, turn.embedding,
+SELECT turn.id, turn.session_id, turn.speaker, turn.created_at,
     CASE WHEN turn.removed_at IS NULL THEN turn.content
         ELSE coalesce(memory.content, joined.content) END AS content,
     coalesce(memory.significance, 0) AS significance, false AS narrated

@@ -89,8 +89,8 @@ class Ana:
         context = await services.after_reply.background_worker._steps.context_for(relationship)
         ingest_policy = services.after_reply.ingester.policy_of(turns)
         assert context.policy == ingest_policy.layers
-        assert context.model.server is not None
-        assert (context.model.server.options.model, context.model.server.options.address.url) == (
+        assert context.server is not None
+        assert (context.server.options.model, context.server.options.address.url) == (
             ingest_policy.chat_model.model,
             ingest_policy.chat_model.url,
         )

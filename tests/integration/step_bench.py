@@ -103,7 +103,7 @@ class Bench:
             return bool(waiting)
 
         def ingesting() -> bool:
-            return any(worker._dispatcher._ingesting for worker in self.workers)
+            return any(worker._dispatcher._ingests.running for worker in self.workers)
 
         async def nothing_due() -> bool:
             for _ in range(200):  # ingest waits for no clock, which would bring its retries nearer

@@ -65,21 +65,19 @@ def build_background_worker(
     curation_store = CurationStore(components.database)
     runner = StepRunner(
         curation_store,
-        components.stores.records,
-        components.stores.turns,
+        components.stores,
         components.embedder,
         chat_models,
         build_retention_enforcer(components),
         build_eraser(components),
+        ImportanceRater(chat_models, components.stores.memories, components.ingester),
         components.runtime,
     )
-    rater = ImportanceRater(chat_models, components.stores.memories, components.ingester)
     return BackgroundWorker(
         curation_store,
         StepStore(components.database, HELD_FOR, STEPS_BY_NAME),
         runner,
         components.ingester,
-        rater,
         components.runtime,
         has_peers,
     )

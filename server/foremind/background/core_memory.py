@@ -6,7 +6,8 @@ from functools import partial
 
 from foremind.background.curation_context import CurationContext
 from foremind.background.prompts import CoreMemoryAnswer, core_memory_prompt
-from foremind.domain.errors import Conflict, UnusableAnswer
+from foremind.background.step_definitions import Outcome
+from foremind.domain.errors import Conflict
 from foremind.domain.record import NewRecord, Record, is_manual, of_layer
 from foremind.llm.prompt.sections import note_order, profile_order
 from foremind.storage.record_changes import RecordChanges
@@ -18,7 +19,6 @@ _MAX_WORDS = 500
 _MAX_PROFILE_ENTRIES = 20
 _MAX_NOTE_WORDS = 300  # by rules, so that topics have room, too
 _MAX_TOKENS = 1000
-_ATTEMPTS = 2
 # Begins the line of a topic on what was left open, in the language it was written in.
 _LEFT_OPEN = tuple(f"{heading_in(language, 'left open')}: " for language in LANGUAGES)
 # What a line may end with that stays apart from the next one without a line break.
@@ -26,36 +26,39 @@ _LINE_ENDS = tuple(".!?…:;|؟۔。！？：")
 _MIN_OVERLAP = 0.6  # share of a line's words that a text must contain to cover the line
 
 
-async def update_core_memory(context: CurationContext) -> None:
+async def update_core_memory(context: CurationContext) -> Outcome:
     """Rewrite the core memory; concurrent manual edits are merged in, never overwritten."""
-    if not context.policy.on("hot"):
-        return
-    for attempt in range(_ATTEMPTS):
-        language = await context.language()
-        sources = core_memory_sources(
-            context.records,
-            context.now.tzinfo,
-            language,
-            _MAX_NOTE_WORDS
-            if context.model.server is None
-            else max(_MAX_NOTE_WORDS, context.policy.context_tokens // 4),
-        )
-        present = context.records_of("hot")[-1:]
-        if not sources:
-            return
-        manual_text = await _last_manual_text(context, present[0]) if present else ""
-        text = await _write_text(context, manual_text, sources)
-        # No sources are noted: it depends on everything, and every erasure has it rewritten.
-        record = NewRecord(layer="hot", content=_truncate(text), made_by=context.made_by)
+    await context.load()
+    if context.policy.on("hot"):
         try:
-            context.plan(partial(_write, present=present, record=record))
-            await context.write_now()
+            await _rewrite(context)
         except Conflict as error:
-            if error.param is None or attempt + 1 == _ATTEMPTS:
+            if error.param is None:
                 raise
-            await context.reload()  # the next attempt sees both versions
-        else:
-            break
+            await context.reload()  # it sees both versions
+            await _rewrite(context)
+    for change_set in context.relationship.change_sets_for("hot"):
+        context.plan(partial(RecordChanges.remove_change_set, change_set=change_set))
+    return Outcome(produced=True)
+
+
+async def _rewrite(context: CurationContext) -> None:
+    with_model = context.server is not None
+    sources = core_memory_sources(
+        context.records,
+        context.now.tzinfo,
+        await context.language(),
+        max(_MAX_NOTE_WORDS, context.policy.context_tokens // 4 if with_model else 0),
+    )
+    if not sources:
+        return
+    present = context.records_of("hot")[-1:]
+    manual_text = await _last_manual_text(context, present[0]) if present else ""
+    text = await _write_text(context, manual_text, sources)
+    # No sources are noted: it depends on everything, and every erasure has it rewritten.
+    record = NewRecord(layer="hot", content=_truncate(text), made_by=context.made_by)
+    context.plan(partial(_write, present=present, record=record))
+    await context.write_now()
 
 
 async def _write(changes: RecordChanges, present: Sequence[Record], record: NewRecord) -> None:
@@ -66,20 +69,19 @@ async def _write(changes: RecordChanges, present: Sequence[Record], record: NewR
 
 
 async def _write_text(context: CurationContext, manual_text: str, sources: Sequence[str]) -> str:
-    if context.model.server is None:
-        context.count_by_rules("hot")
-    else:
-        prompt = core_memory_prompt(manual_text, sources, context.now, context.policy.prompts.hot)
-        try:
-            answer = await context.model.ask("hot", prompt, CoreMemoryAnswer, _MAX_TOKENS)
-        except UnusableAnswer as error:
-            context.fall_back("hot", error)
-        else:
-            gate = context.gate(prompt, [manual_text, *sources])
-            lines = gate.lines(answer.text.splitlines(), "\n".join(sources))
-            if lines:
-                return with_manual_lines(manual_text, "\n".join(lines))
-            context.refuse("hot")
+    own = context.policy.prompts.hot
+    answer = await context.ask(
+        "hot",
+        lambda: core_memory_prompt(manual_text, sources, context.now, own),
+        [manual_text, *sources],
+        CoreMemoryAnswer,
+        _MAX_TOKENS,
+    )
+    if answer is not None:
+        lines = answer.gate.lines(answer.value.text.splitlines(), "\n".join(sources))
+        if lines:
+            return with_manual_lines(manual_text, "\n".join(lines))
+        context.refuse("hot")
     return core_memory_by_rules(manual_text, sources)
 
 

@@ -3,15 +3,15 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
+from typing import Generic, TypeVar
 from uuid import UUID
 
 import structlog
 
-from foremind.background.held_back import HeldBack
 from foremind.background.lane_runner import LaneRunner
-from foremind.background.lanes import Limit, RunningLane, RunningLanes, limits_on
+from foremind.background.lanes import HeldBack, Limit, RunningLane, RunningLanes, limits_on
 from foremind.background.step_definitions import LANES, steps_to_schedule
 from foremind.background.step_runner import StepRunner
 from foremind.domain.clock import Clock
@@ -37,11 +37,13 @@ _POLL_INTERVAL_S = 1.0  # of all relationships; those that this process changes 
 # Left to the gateway that serves a relationship, if there are others: two that try to schedule the
 # same steps wait for each other, and repeat work that one would do once for several messages.
 _OVERDUE = timedelta(seconds=2)
-_MAX_TO_VISIT = 1000  # relationships waiting for a visit; a poll finds others, a few at a time
+_MAX_WAITING = 1000  # relationships to visit, or to ingest; a poll finds others, a few at a time
 _MAX_VISITS = 8  # at once; milliseconds each
 _MAX_DUE = 8  # relationships of a kind found by one poll
 _MAX_INGESTING = 8  # relationships at once; each uses the database, or the embedding thread
 _RETRY_DELAY_S = 5.0  # after a lane failed outside its steps
+
+Asked = TypeVar("Asked")
 
 _log = structlog.get_logger("foremind.background")
 
@@ -81,18 +83,12 @@ class Dispatcher:
         self._has_peers = has_peers
         self.lanes = RunningLanes()
         self._wakeup = asyncio.Event()
-        self._started = False
-        # In the order of their visits; with the limit that held a relationship back, if one did.
-        self._to_visit: dict[int, Limit | None] = {}
+        # With the limit that held a relationship back, whose place is kept until it starts lanes.
+        self._visits: _Rounds[Limit | None] = _Rounds(self._visit, _MAX_VISITS)
         self._to_visit_after_poll: dict[int, None] = {}
         self._held_back = HeldBack()
-        # Of each relationship to ingest, turns that are not due yet, and memories that were used.
-        self._to_ingest: dict[int, tuple[list[int], list[int]]] = {}
-        self._ingesting: set[int] = set()
-        self._ingests = TaskSet()
-        # With the limit whose place is kept for the visit, until it starts lanes.
-        self._visiting: dict[int, Limit | None] = {}
-        self._visits = TaskSet()
+        # With turns that are not due yet, and memories that were used.
+        self._ingests: _Rounds[tuple[list[int], list[int]]] = _Rounds(self._ingest, _MAX_INGESTING)
         self._running = TaskSet()
         self._poll_at = 0.0  # monotonic
         self._poll_now = True
@@ -100,9 +96,9 @@ class Dispatcher:
 
     def visit_soon(self, relationship_id: int) -> None:
         """Have a relationship visited: there may be something to do."""
-        if len(self._to_visit) < _MAX_TO_VISIT:
-            self._to_visit.setdefault(relationship_id)
-            self._begin_visits()
+        if self._visits.has_room_for(relationship_id):
+            self._visits.waiting.setdefault(relationship_id, None)
+            self._visits.begin()
         else:
             self._ask_for_poll()
 
@@ -110,19 +106,19 @@ class Dispatcher:
         self, relationship_id: int, turn_ids: Sequence[int] = (), used: Sequence[int] = ()
     ) -> None:
         """Have turns ingested: those that are due, and others, with the memories these used."""
-        if relationship_id in self._to_ingest or len(self._to_ingest) < _MAX_TO_VISIT:
-            waiting = self._to_ingest.setdefault(relationship_id, ([], []))
+        if self._ingests.has_room_for(relationship_id):
+            waiting = self._ingests.waiting.setdefault(relationship_id, ([], []))
             waiting[0].extend(turn_ids)
             waiting[1].extend(used)
-            self._begin_ingests()
+            self._ingests.begin()
         else:
             self._ask_for_poll()
 
     def start(self) -> None:
         """Begin to visit, also what was asked for before."""
-        self._started = True
-        self._begin_ingests()
-        self._begin_visits()
+        for rounds in (self._ingests, self._visits):
+            rounds.started = True
+            rounds.begin()
 
     async def poll_if_due(self) -> None:
         """Look for relationships with something to do, if it is time to."""
@@ -149,9 +145,9 @@ class Dispatcher:
 
     async def stop(self, ingest_s: float) -> None:
         """Start nothing more, and cancel what runs; turns being ingested get some seconds."""
-        self._started = False
-        await self._visits.stop()
-        await self._ingests.stop(ingest_s)
+        self._visits.started = self._ingests.started = False
+        await self._visits.tasks.stop()
+        await self._ingests.tasks.stop(ingest_s)
         await self._running.stop()
 
     async def _poll(self) -> None:
@@ -164,46 +160,26 @@ class Dispatcher:
             due_by,
             limits or ClaimLimits(full=(RULES_PLACE,), models_full=True),
             _MAX_DUE,
-            max(0, _MAX_INGESTING - len(self._ingesting)),
+            max(0, _MAX_INGESTING - len(self._ingests.running)),
         )
         self._more_left = found.more_to_visit or limits is None
-        self._more_to_ingest = found.more_to_ingest or len(self._ingesting) >= _MAX_INGESTING
+        self._more_to_ingest = found.more_to_ingest or self._ingests.is_full
         for relationship_id in found.to_ingest:
             self.ingest_soon(relationship_id)
         for relationship_id in found.to_visit:  # beyond the bound, too: they are few
-            self._to_visit.setdefault(relationship_id)
-        self._begin_visits()
+            self._visits.waiting.setdefault(relationship_id, None)
+        self._visits.begin()
         self._poll_at = self._clock.monotonic() + _POLL_INTERVAL_S
 
     def _ask_for_poll(self) -> None:
         self._poll_now = True
         self._wakeup.set()
 
-    def _begin_visits(self) -> None:
-        """Begin the visits that were asked for, as many as may run."""
-        for relationship_id in list(self._to_visit) if self._started else []:
-            if len(self._visiting) >= _MAX_VISITS:
-                return
-            if relationship_id not in self._visiting:  # otherwise once more, afterwards
-                held_back_by = self._to_visit.pop(relationship_id)
-                self._visiting[relationship_id] = held_back_by
-                self._visits.begin(self._visit(relationship_id, held_back_by), "curation-visit")
-
-    def _begin_ingests(self) -> None:
-        """Begin to ingest the turns that were asked for, of as many relationships as may be."""
-        for relationship_id in list(self._to_ingest) if self._started else []:
-            if len(self._ingesting) >= _MAX_INGESTING:
-                return
-            if relationship_id not in self._ingesting:  # otherwise once more, afterwards
-                waiting = self._to_ingest.pop(relationship_id)
-                self._ingesting.add(relationship_id)
-                self._ingests.begin(self._ingest(relationship_id, *waiting), "curation-ingest")
-
     async def _ingest(
-        self, relationship_id: int, turn_ids: Sequence[int], used: Sequence[int]
+        self, relationship_id: int, waiting: tuple[Sequence[int], Sequence[int]]
     ) -> None:
         """Ingest turns of a relationship; what remains is due again a little later."""
-        now = self._clock.now()
+        now, (turn_ids, used) = self._clock.now(), waiting
         try:
             states = await self._step_store.claim_turns(
                 relationship_id, turn_ids, now, now + INGEST_LEASE, now + WITH_REPLY
@@ -211,13 +187,11 @@ class Dispatcher:
             if await self._runner.ingest(relationship_id, states, used):
                 self.visit_soon(relationship_id)
             if len(states) == MAX_STATES:
-                self._to_ingest.setdefault(relationship_id, ([], []))
+                self._ingests.waiting.setdefault(relationship_id, ([], []))
         except Exception as error:  # the database or a defect: the turns are due again
             _log_failure("curation.ingest_failed", relationship_id, error)
         finally:
-            self._ingesting.discard(relationship_id)
-            self._begin_ingests()
-            if self._more_to_ingest and not self._to_ingest:
+            if self._more_to_ingest and not self._ingests.waiting:
                 self._ask_for_poll()
 
     async def _visit(self, relationship_id: int, held_back_by: Limit | None) -> None:
@@ -227,18 +201,17 @@ class Dispatcher:
             relationship = await self._curation_store.relationship_state(
                 relationship_id, self._clock.now()
             )
-            self._visiting[relationship_id] = None
+            self._visits.running[relationship_id] = None
             if relationship is not None:
                 progress = await self._start_due(relationship)
         except ForemindError as error:  # the next poll finds it
             _log_failure("curation.visit_failed", relationship_id, error)
         finally:
-            del self._visiting[relationship_id]
+            self._visits.running[relationship_id] = None
             if held_back_by is not None and not progress:
                 self._release(held_back_by)
             if self._more_left and progress:
                 self._ask_for_poll()
-            self._begin_visits()
 
     async def _start_due(self, relationship: RelationshipState) -> bool:
         """Claim the lanes that are due, and begin to run them; return whether there was any."""
@@ -323,7 +296,7 @@ class Dispatcher:
 
     def _reserved(self) -> Counter[Limit]:
         """Count the places kept for visits of what a limit had held back: it is their turn."""
-        kept = (*self._to_visit.values(), *self._visiting.values())
+        kept = (*self._visits.waiting.values(), *self._visits.running.values())
         return Counter(limit for limit in kept if limit is not None)
 
     def _release_all(self, lane: RunningLane) -> None:
@@ -337,9 +310,50 @@ class Dispatcher:
             return
         relationship_id = self._held_back.take(limit)
         if relationship_id is not None:
-            self._to_visit.pop(relationship_id, None)
-            self._to_visit = {relationship_id: limit, **self._to_visit}
-            self._begin_visits()
+            others = self._visits.waiting
+            others.pop(relationship_id, None)
+            self._visits.waiting = {relationship_id: limit, **others}
+            self._visits.begin()
+
+
+class _Rounds(Generic[Asked]):
+    """Work on relationships that was asked for, and runs on some of them at once, on each once."""
+
+    def __init__(
+        self, work: Callable[[int, Asked], Coroutine[None, None, None]], most: int
+    ) -> None:
+        """Set up without doing anything: work begins once `started`, on so many at most."""
+        self.waiting: dict[int, Asked] = {}
+        self.running: dict[int, Asked] = {}
+        self.tasks = TaskSet()
+        self.started = False
+        self._work = work
+        self._most = most
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many run as may."""
+        return len(self.running) >= self._most
+
+    def has_room_for(self, relationship_id: int) -> bool:
+        """Return whether it may be asked for a relationship, or was already."""
+        return relationship_id in self.waiting or len(self.waiting) < _MAX_WAITING
+
+    def begin(self) -> None:
+        """Begin what was asked for, as much as may run; on what runs, once more afterwards."""
+        for relationship_id in list(self.waiting) if self.started else []:
+            if self.is_full:
+                return
+            if relationship_id not in self.running:
+                self.running[relationship_id] = self.waiting.pop(relationship_id)
+                self.tasks.begin(self._run(relationship_id), "curation")
+
+    async def _run(self, relationship_id: int) -> None:
+        try:
+            await self._work(relationship_id, self.running[relationship_id])
+        finally:
+            del self.running[relationship_id]
+            self.begin()
 
 
 def _log_failure(event: str, relationship_id: int, error: Exception) -> None:

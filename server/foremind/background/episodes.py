@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from foremind.background.curation_context import CurationContext
+from foremind.background.due_work import turns_outside_window
 from foremind.background.extractive_summary import (
     Utterance,
     chars_of,
@@ -31,7 +32,7 @@ from foremind.background.open_questions import (
     touched_again,
 )
 from foremind.background.prompts import EpisodeAnswer, EpisodesAnswer, episodes_prompt
-from foremind.domain.errors import UnusableAnswer
+from foremind.background.step_definitions import Outcome
 from foremind.domain.record import (
     Details,
     NewRecord,
@@ -40,73 +41,130 @@ from foremind.domain.record import (
     search_text,
     unsettled_questions,
 )
-from foremind.domain.relationship import ChangeSet, TranscriptTurn
+from foremind.domain.relationship import TranscriptTurn
 from foremind.domain.settings.setting_definitions import LayerName
 from foremind.llm.answer_gate import AnswerGate, without_repetitions
+from foremind.llm.prompt.assembly import MAX_TURNS as MAX_PROMPT_TURNS
 from foremind.runtime.offload import run_or_offload
+from foremind.storage.curation_store import MAX_TURNS
 from foremind.storage.record_changes import RecordChanges
 from foremind.text.languages.prompt_words import heading_in, record_words
 from foremind.text.tokenization import terms_of, words_of
 
-MAX_EPISODE_TURNS = 40  # that become one episode by rules, or are shown to the model together
+_MAX_EPISODE_TURNS = 40  # that become one episode by rules, or are shown to the model together
+# Turns of an open session for an episode by rules, which has one topic. A model divides as many as
+# it may be shown: other requests follow each time.
+_EPISODE_BY_RULES = 8
 _MAX_TOKENS = 1200
 _LAYERS: tuple[LayerName, ...] = ("episodes", "topics", "questions", "opening")
 _MAX_TOPIC_NAMES = 40  # known topics that a model is shown
 _MAX_TOPICS = 3  # that an episode has by rules
 
 
-async def write_episodes(
-    context: CurationContext,
-    turns: Sequence[TranscriptTurn],
-    *,
-    closed: bool,
-    again: bool = False,
-) -> None:
-    """Write episodes of turns of one session.
+async def update_episodes(context: CurationContext) -> Outcome:
+    """Write episodes of sessions that are over, and of turns that left an open one's window."""
+    relationship = context.relationship
+    if relationship.change_sets_for("episodes") or relationship.change_sets_for("opening"):
+        return await _rewrite(context)
+    if not await _may_have_left_window(context):
+        return Outcome()
+    turns = await context.curation.turns_after(relationship.id, relationship.narrated_turn_id)
+    pending = [turn for turn in turns if not turn.narrated]
+    active = context.active_sessions
+    ended = [turn for turn in pending if turn.session_id not in active]
+    running = [turn for turn in pending if turn.session_id in active]
+    full = len(turns) == MAX_TURNS
+    if ended:
+        batch = [turn for turn in ended if turn.session_id == ended[0].session_id]
+        # The last session that was read may continue in the next page.
+        complete = not full or batch[-1].session_id != turns[-1].session_id
+        return await _write_first(context, batch, closed=complete, more=full or batch != ended)
+    summarised = context.summarised_turn_id if context.policy.on("summary") else 0
+    # A prompt holds at most this many turns: earlier ones are outside its window.
+    outside = (running[:-MAX_PROMPT_TURNS] if full else []) or turns_outside_window(
+        running,
+        summarised,
+        context.policy,
+        context.count_tokens,
+        _EPISODE_BY_RULES if context.server is None else _MAX_EPISODE_TURNS,
+    )
+    if outside:
+        return await _write_first(context, outside, closed=False, more=full)
+    passed = pending[0].id - 1 if pending else turns[-1].id if turns else 0
+    if full and passed > relationship.narrated_turn_id:  # a whole page already has episodes
+        context.plan(partial(_advance, context, passed))
+        return Outcome(more=True)
+    return Outcome()
 
-    Args:
-        closed: the session is over.
-        again: episodes of these turns existed before; those the user removed stay removed.
+
+async def _may_have_left_window(context: CurationContext) -> bool:
+    """Return whether turns may have left the prompt's window, or a session has ended.
+
+    After activity that is known without reading the turns of the whole session: of those that
+    are not in the summary there are few.
     """
-    for start in range(0, len(turns), MAX_EPISODE_TURNS):
-        batch = list(turns[start : start + MAX_EPISODE_TURNS])
-        is_last = start + MAX_EPISODE_TURNS >= len(turns)
-        await _write_batch(context, batch, closed=closed and is_last, again=again)
-        if not is_last:
-            await context.write_now()
+    relationship, policy = context.relationship, context.policy
+    summarised = context.summarised_turn_id
+    scheduled = "episodes" in relationship.steps_due
+    over = len(context.active_sessions) < len(relationship.open_sessions)
+    if scheduled or over or not policy.on("summary") or summarised > relationship.narrated_turn_id:
+        return True
+    turns = await context.said_after(summarised, MAX_TURNS)
+    tokens = sum(context.count_tokens(turn.content) for turn in turns)
+    return len(turns) > MAX_PROMPT_TURNS or tokens > policy.working_tokens
 
 
-async def rewrite_episodes(
-    context: CurationContext, change_set: ChangeSet, turns: Sequence[TranscriptTurn]
-) -> None:
-    """Rewrite the episodes of turns that were removed because another source was erased."""
-    await restore_open_questions(context, {turn.session_id for turn in turns if turn.narrated})
-    by_session: dict[UUID, list[TranscriptTurn]] = {}
-    for turn in turns:
-        if not turn.narrated:
-            by_session.setdefault(turn.session_id, []).append(turn)
-    for session_turns in by_session.values():
-        await write_episodes(context, session_turns, closed=False, again=True)
-        await context.write_now()
-    context.plan(partial(RecordChanges.remove_change_set, change_set=change_set))
+async def _write_first(
+    context: CurationContext, turns: Sequence[TranscriptTurn], *, closed: bool, more: bool
+) -> Outcome:
+    """Write episodes of the first turns of a session; `closed`: after all of them it is over."""
+    batch = turns[:_MAX_EPISODE_TURNS]
+    incomplete = len(batch) < len(turns)
+    await context.load()
+    await _write_batch(context, batch, closed=closed and not incomplete)
+    return Outcome(produced=True, more=more or incomplete)
 
 
-async def rewrite_recap(
-    context: CurationContext, change_set: ChangeSet, turns: Sequence[TranscriptTurn]
-) -> None:
+async def _rewrite(context: CurationContext) -> Outcome:
+    """Rewrite episodes of which something was erased, then the recap of the last session."""
+    relationship, curation = context.relationship, context.curation
+    await context.load()
+    for change_set in relationship.change_sets_for("episodes"):
+        turns = await curation.turns(relationship.id, change_set.turns)
+        await restore_open_questions(context, {turn.session_id for turn in turns if turn.narrated})
+        by_session: dict[UUID, list[TranscriptTurn]] = {}
+        for turn in turns:
+            if not turn.narrated:
+                by_session.setdefault(turn.session_id, []).append(turn)
+        for of_session in by_session.values():
+            for start in range(0, len(of_session), _MAX_EPISODE_TURNS):
+                batch = of_session[start : start + _MAX_EPISODE_TURNS]
+                await _write_batch(context, batch, closed=False, again=True)
+                await context.write_now()
+        context.plan(partial(RecordChanges.remove_change_set, change_set=change_set))
+    for change_set in relationship.change_sets_for("opening"):
+        await _rewrite_recap(context, await curation.last_closed_session(relationship.id))
+        context.plan(partial(RecordChanges.remove_change_set, change_set=change_set))
+    return Outcome(produced=True, more=True)
+
+
+async def _rewrite_recap(context: CurationContext, turns: Sequence[TranscriptTurn]) -> None:
     """Rewrite the recap of the last session from its remaining turns."""
-    last = list(turns[-((len(turns) - 1) % MAX_EPISODE_TURNS + 1) :]) if turns else []
-    answer = None
+    last = list(turns[-((len(turns) - 1) % _MAX_EPISODE_TURNS + 1) :]) if turns else []
     if last and context.policy.on("opening") and not context.records_of("opening"):
         known = unsettled_questions(context.records)
         answer, sources = await _extract_episodes(context, last, known)
+        if answer.left_at:
+            recap = _recap_record(context, answer, last, sources)
+            context.plan(partial(_add, recap))
 
-    async def write(changes: RecordChanges) -> None:
-        if answer is not None and answer.left_at:
-            await changes.add(_recap_record(context, answer, last, sources))
-        await changes.remove_change_set(change_set)
 
-    context.plan(write)
+async def _add(record: NewRecord, changes: RecordChanges) -> None:
+    await changes.add(record)
+
+
+async def _advance(context: CurationContext, turn_id: int, changes: RecordChanges) -> None:
+    changes.advance("narrated", turn_id, context.relationship.narrated_turn_id)
 
 
 async def _extract_episodes(
@@ -117,45 +175,45 @@ async def _extract_episodes(
     Args:
         known: the unsettled questions, which a model is shown as well.
     """
-    context.fell_back = False
     utterances = context.utterances(turns)
     sources = EpisodeSources(tuple(turn.id for turn in turns))
+    size = chars_of(utterances)
     names = (context.relationship.user_name, context.relationship.companion_name)
     language = await context.language()
-    if context.model.server is None:
-        context.count_by_rules("episodes")
-        return await run_or_offload(
-            chars_of(utterances), lambda: episodes_by_rules(utterances, names, known, language)
-        ), sources
     topics = _records_naming_topics(context.records)
-    prompt = episodes_prompt(
-        [question.content for question in known],
-        utterances,
-        context.policy.prompts.episodes,
-        [topic.title for topic in topics],
+    answered = await context.ask(
+        "episodes",
+        lambda: episodes_prompt(
+            [question.content for question in known],
+            utterances,
+            context.policy.prompts.episodes,
+            [topic.title for topic in topics],
+        ),
+        [utterance.text for utterance in utterances],
+        EpisodesAnswer,
+        _MAX_TOKENS,
     )
-    try:
-        answer = await context.model.ask("episodes", prompt, EpisodesAnswer, _MAX_TOKENS)
-    except UnusableAnswer as error:
-        context.fall_back("episodes", error)
-        answer = EpisodesAnswer()
-    else:
-        gate = context.gate(prompt, (utterance.text for utterance in utterances))
+    answer = EpisodesAnswer()
+    if answered is not None:
         answer = await run_or_offload(
-            chars_of(utterances),
-            lambda: grounded_episodes(answer, gate, topics, known, _topic_of(utterances, language)),
+            size,
+            lambda: grounded_episodes(
+                answered.value, answered.gate, topics, known, _topic_of(utterances, language)
+            ),
         )
         if not answer.episodes:
             context.refuse("episodes")
     if not (answer.episodes and answer.left_at):  # small models leave out requested fields
         by_rules = await run_or_offload(
-            chars_of(utterances), lambda: episodes_by_rules(utterances, names, known, language)
+            size, lambda: episodes_by_rules(utterances, names, known, language)
         )
         answer = EpisodesAnswer(
             answer.episodes or by_rules.episodes,
             answer.left_at or by_rules.left_at,
             answer.settled or by_rules.settled,
         )
+    if context.server is None:
+        return answer, sources
     shown = [*known, *_reused_topics(topics, answer, utterances)]
     return answer, replace(sources, records=tuple(record.id for record in shown))
 
@@ -223,15 +281,20 @@ def _recap_record(
 
 
 async def _write_batch(
-    context: CurationContext, turns: Sequence[TranscriptTurn], *, closed: bool, again: bool
+    context: CurationContext,
+    turns: Sequence[TranscriptTurn],
+    *,
+    closed: bool,
+    again: bool = False,
 ) -> None:
-    relationship = context.relationship
+    """Write episodes of turns of one session.
+
+    Args:
+        closed: the session is over.
+        again: episodes of these turns existed before; those the user removed stay removed.
+    """
     if not any(map(context.policy.on, _LAYERS)):
-
-        async def pass_over(changes: RecordChanges) -> None:
-            changes.advance("narrated", turns[-1].id, relationship.narrated_turn_id)
-
-        context.plan(pass_over)
+        context.plan(partial(_advance, context, turns[-1].id))
         return
     known = unsettled_questions(context.records)
     answer, sources = await _extract_episodes(context, turns, known)
@@ -262,7 +325,7 @@ async def _write_batch(
             await changes.remove([recap.id for recap in context.records_of("opening")])
             if answer.left_at:
                 await changes.add(_recap_record(context, answer, turns, sources))
-        changes.advance("narrated", turns[-1].id, relationship.narrated_turn_id)
+        await _advance(context, turns[-1].id, changes)
 
     context.plan(write)
 

@@ -19,10 +19,9 @@ from foremind.background.step_runner import StepRunner
 from foremind.domain.clock import Clock
 from foremind.domain.errors import Conflict, ForemindError, StorageUnavailable, TokenLimitReached
 from foremind.domain.step import INGEST_LEASE, Claim, FinishedStep, StepState
-from foremind.memory.importance_rating import ImportanceRater
 from foremind.memory.ingest import MAX_TURNS, MemoryIngester
 from foremind.storage.database import DatabaseConnection
-from foremind.storage.step_store import StepStore
+from foremind.storage.step_store import MAX_STATES, StepStore
 
 _log = structlog.get_logger("foremind.background")
 
@@ -35,15 +34,13 @@ class LaneRunner:
         step_store: StepStore,
         steps: StepRunner,
         ingester: MemoryIngester,
-        rater: ImportanceRater,
         clock: Clock,
     ) -> None:
         self._step_store = step_store
         self._steps = steps
         self._ingester = ingester
-        self._rater = rater
         self._clock = clock
-        #: Once true, lanes that take turns one by one end after the present one.
+        #: Once true, turns that wait behind those being ingested are left to others.
         self.stopping = False
 
     async def ingest(
@@ -76,7 +73,7 @@ class LaneRunner:
             except Exception as error:  # must not stop other turns
                 if len(batch) == 1:
                     failed = self._failure_of(relationship_id, batch[0], error)
-                    await self._step_store.fail(relationship_id, batch[0], failed)
+                    await self._step_store.finish(relationship_id, [failed], self._clock.now())
                 else:
                     waiting[:0] = [[state] for state in batch]
                 continue
@@ -97,24 +94,17 @@ class LaneRunner:
             StorageUnavailable: what is unfinished stays due.
         """
         context = lane.context = await self._steps.context_for(lane.relationship)
-        if lane.lane == "rating":
-            for state in lane.states:
-                if not self.stopping:
-                    lane.step = "rating"
-                    await self._rate(lane.relationship_id, state)
-            await self._step_store.release_claim(lane.relationship_id, lane.lane, claim.holder)
-            lane.wakes = True  # more turns may wait by now
-            return
+        lane.wakes |= len(lane.states) == MAX_STATES
         states: Sequence[StepState] | None = due_steps(lane.states, lane.lane, self._clock.now())
         results = _Results(follow_ups=await self._steps.stale_steps(lane, context))
-        done: set[str] = set()
+        done: set[tuple[str, int]] = set()
         while states is not None:
-            for state in _next_group(states, one_by_one=context.model.server is not None):
-                done.add(state.step)
+            group = _next_group(states, one_by_one=context.server is not None)
+            for state in group:
+                done.add((state.step, state.turn_id))
                 await self._run_step(lane, context, state, results)
-            rest = [state for state in states if state.step not in done]
-            found = await self._commit(lane, context, results, claim, rest)
-            states = None if found is None else [step for step in found if step.step not in done]
+            found = await self._commit(lane, context, results, claim, states[len(group) :])
+            states = found and [step for step in found if (step.step, step.turn_id) not in done]
             results = _Results()
 
     async def _run_step(
@@ -126,10 +116,14 @@ class LaneRunner:
         results.follow_ups.discard(step.name)  # it follows what has asked for it
         planned = len(context.planned)
         try:
-            outcome = await self._steps.run(step.name, context, state.attempts)
+            outcome = await self._steps.run(step.name, context, state)
         except Exception as error:  # must not stop other steps or other relationships
             del context.planned[planned:]
             results.finished[state] = self._failure_of(context.relationship.id, state, error)
+            return
+        if step.by_turn:
+            if not outcome.produced:  # otherwise the transaction that rated the turn records it
+                await self._step_store.drop_turn(context.relationship.id, state)
             return
         now = self._clock.now()
         due_at = now if outcome.more else outcome.next_check
@@ -190,26 +184,14 @@ class LaneRunner:
             await self._step_store.finish(relationship_id, steps, now, [lane.lane], claim.holder)
             return None
 
-    async def _rate(self, relationship_id: int, state: StepState) -> None:
-        """Have a turn rated; if that fails, it is retried by itself."""
-        try:
-            found = await self._rater.rate(relationship_id, state.turn_id)
-        except Exception as error:  # must not stop other turns
-            failed = self._failure_of(relationship_id, state, error)
-            await self._step_store.fail(relationship_id, state, failed)
-            return
-        if not found:
-            await self._step_store.drop_turn(relationship_id, state)
-
     def _failure_of(self, relationship_id: int, state: StepState, error: Exception) -> FinishedStep:
         """Return what becomes of a step that has failed, and log it."""
         code = error.code if isinstance(error, ForemindError) else type(error).__name__
-        retry = STEPS_BY_NAME[state.step].retry
         now = self._clock.now()
         if isinstance(error, TokenLimitReached):
-            failure = until_tomorrow(state.attempts, error, now)
+            failure = until_tomorrow(state, error, now)
         else:
-            failure = after_failure(retry, state.attempts, code, now)
+            failure = after_failure(STEPS_BY_NAME[state.step].retry, state, code, now)
         fields = {"relationship_id": relationship_id, "step": state.step, "reason": code}
         if state.turn_id:
             fields["turn_id"] = state.turn_id
@@ -219,14 +201,7 @@ class LaneRunner:
             _log.warning("curation.failed", **fields, attempts=failure.attempts)
         else:
             _log.error("curation.broken", **fields, exc_info=error)
-        return FinishedStep(
-            state.step,
-            state.marks,
-            failure.retry_at,
-            failure.attempts,
-            failure.code,
-            failure.held_at,
-        )
+        return failure
 
 
 @dataclass(slots=True)

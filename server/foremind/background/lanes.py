@@ -1,7 +1,7 @@
-"""The lanes that a worker is running, and how many more it may claim."""
+"""The lanes that a worker is running, how many more it may claim, and what waits for that."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -17,6 +17,7 @@ MAX_LANES_PER_MODEL = 4
 _MAX_LANES_PER_COMPANION = 3  # on one model
 _MAX_MODEL_LANES = 16  # on all models together
 _MAX_RULES_LANES = 4  # milliseconds each
+MAX_HELD_BACK = 1000  # relationships in all; polls find the others
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +51,7 @@ class RunningLane:
     @property
     def waits_for_slot(self) -> bool:
         """Whether the step waits for a slot of its model server."""
-        server = None if self.context is None else self.context.model.server
+        server = None if self.context is None else self.context.server
         return server is not None and self.task is not None and server.slots.is_queued(self.task)
 
 
@@ -130,11 +131,28 @@ class RunningLanes:
         Args:
             reserved: how many lanes under each limit are about to be added by others.
         """
-        return next((limit for limit in limits if self._is_reached(limit, reserved)), None)
+        running = Counter(limit for lane in self for limit in limits_on(lane))
+        reached = (
+            limit for limit in limits if running[limit] + reserved.get(limit, 0) >= _most(limit)
+        )
+        return next(reached, None)
 
-    def _is_reached(self, limit: Limit, reserved: Mapping[Limit, int]) -> bool:
-        running = sum(limit in limits_on(lane) for lane in self)
-        return running + reserved.get(limit, 0) >= _most(limit)
+    def claim_limits(self) -> ClaimLimits | None:
+        """Return which lanes may not be claimed; None if none may."""
+        running = Counter(limit for lane in self for limit in limits_on(lane))
+        full = [limit for limit, count in running.items() if count >= _most(limit)]
+        models_full = Limit("models") in full
+        if models_full and Limit("place") in full:
+            return None
+        return ClaimLimits(
+            tuple(limit.place for limit in full if limit.kind == "place"),
+            models_full,
+            tuple(
+                (limit.place, limit.companion_id)
+                for limit in full
+                if limit.companion_id is not None
+            ),
+        )
 
     def waiting_for_slot(self, relationship_id: int) -> set[StepName]:
         """Return a relationship's steps that wait in this process for a model server slot."""
@@ -145,27 +163,30 @@ class RunningLanes:
             if lane is not None and lane.step is not None and lane.waits_for_slot
         }
 
-    def claim_limits(self) -> ClaimLimits | None:
-        """Return which lanes may not be claimed; None if none may."""
-        by_place = Counter(lane.place for lane in self)
-        by_companion = Counter(
-            (lane.place, lane.relationship.companion_id)
-            for lane in self
-            if lane.place != RULES_PLACE
-        )
-        on_models = by_place.total() - by_place[RULES_PLACE]
-        limits = {RULES_PLACE: _MAX_RULES_LANES}
-        full = tuple(
-            place
-            for place, count in by_place.items()
-            if count >= limits.get(place, MAX_LANES_PER_MODEL)
-        )
-        models_full = on_models >= _MAX_MODEL_LANES
-        if RULES_PLACE in full and models_full:
-            return None
-        full_of = tuple(
-            (place, companion)
-            for (place, companion), count in by_companion.items()
-            if count >= _MAX_LANES_PER_COMPANION
-        )
-        return ClaimLimits(full, models_full, full_of)
+
+class HeldBack:
+    """Relationships that limits hold back, for each in the order in which they came; bounded."""
+
+    def __init__(self) -> None:
+        self._queues: defaultdict[Limit, dict[int, None]] = defaultdict(dict)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def add(self, limit: Limit, relationship_id: int) -> None:
+        """Queue a relationship for a limit, unless it is queued or too many are."""
+        if len(self) < MAX_HELD_BACK:
+            self._queues[limit].setdefault(relationship_id)
+
+    def is_waiting(self, limit: Limit) -> bool:
+        """Return whether a limit holds a relationship back."""
+        return limit in self._queues
+
+    def take(self, limit: Limit) -> int | None:
+        """Remove the relationship that has waited the longest for a limit, and return it."""
+        queue = self._queues.pop(limit, {})
+        first = next(iter(queue), None)
+        if first is not None and len(queue) > 1:
+            del queue[first]
+            self._queues[limit] = queue
+        return first

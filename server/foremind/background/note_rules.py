@@ -93,7 +93,7 @@ def updates_by_rules(
                     updates[ended.update] = None
                 if ended.entry_id is not None:
                     updates.append(NotesUpdate(NoteOperation("DELETE", ended.entry_id), turns))
-        kind = _kind_of(text, statements)
+        kind = entry_kind(text, statements)
         if kind is None:
             continue
         facts = _changing_facts(statements)
@@ -170,12 +170,12 @@ def _replaced_by(facts: Mapping[str, str], notes: Mapping[str, _KnownNote]) -> s
     )
 
 
-def entry_kind(text: str) -> str | None:
-    """Return the kind of entry that a user's sentence becomes, None where it becomes none."""
-    return _kind_of(text, statements_in(text))
+def entry_kind(text: str, statements: Sequence[Statement]) -> str | None:
+    """Return the kind of entry that a user's sentence becomes, None where it becomes none.
 
-
-def _kind_of(text: str, statements: Sequence[Statement]) -> str | None:
+    Args:
+        statements: what the sentence states.
+    """
     text = without_assent(text)
     if text.endswith((*QUESTION_MARKS, ":")) or is_pure_question(text):
         return None

@@ -3,20 +3,21 @@
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import structlog
 
-from foremind.background.curation_context import CurationContext
+from foremind.background.curation_context import Answered, CurationContext, Write
 from foremind.background.extractive_summary import Utterance, chars_of
 from foremind.background.note_rules import NotesUpdate, note_rank, updates_by_rules
 from foremind.background.prompts import NoteOperation, NotesAnswer, notes_prompt
+from foremind.background.step_definitions import Outcome
 from foremind.domain.companion import SignificanceRules
-from foremind.domain.errors import UnusableAnswer
 from foremind.domain.record import Details, NewRecord, Record, RecordLayer, is_manual
-from foremind.domain.relationship import ChangeSet, TranscriptTurn
+from foremind.domain.relationship import TranscriptTurn
 from foremind.llm.answer_gate import AnswerGate
 from foremind.llm.prompt.layout import Message
 from foremind.memory.scoring import score_significance
@@ -35,42 +36,52 @@ _LAYERS: tuple[RecordLayer, ...] = ("scratchpad",)
 _log = structlog.get_logger("foremind.background")
 
 
-async def update_notes(
-    context: CurationContext,
-    turns: Sequence[TranscriptTurn],
-    answered: Sequence[TranscriptTurn] = (),
-) -> int | None:
-    """Update the notes with a batch of new turns.
+async def update_notes(context: CurationContext) -> Outcome:
+    """Update the notes with a batch of new turns."""
+    return await context.read_turns(
+        "noted",
+        partial(_next_batch, context),
+        partial(_read, context),
+        context.relationship.change_sets_for("scratchpad"),
+    )
 
-    Return the id of the last turn covered, None where there were no turns.
 
-    Args:
-        answered: earlier messages that replies among the turns answer, to be read with them.
-    """
-    batch = _next_batch(context, turns)
-    if not batch:
-        return None
-    updates, complete = await _updates(context, context.utterances([*answered, *batch]))
-    # Where the answer was cut off, what is missing most likely concerns the later turns.
-    last_turn = batch[-1].id if complete else batch[(len(batch) - 1) // 2].id
+async def _read(context: CurationContext, turns: Sequence[TranscriptTurn]) -> tuple[Write, int]:
+    """Return how to write what follows from turns, and the id of the last turn covered."""
+    relationship, answered = context.relationship, list[TranscriptTurn]()
+    if (
+        context.server is not None
+        and turns
+        and turns[0].speaker == "companion"
+        and turns[0].id > relationship.noted_turn_id
+    ):  # a reply made anew stands after what was noted of its message, and is read with it
+        answered = await context.curation.answered_by(relationship.id, turns[0].id)
+    updates, complete = await _updates(context, context.utterances([*answered, *turns]))
 
     async def write(changes: RecordChanges) -> None:
-        await _write_updates(context, changes, updates)
-        changes.advance("noted", last_turn, context.relationship.noted_turn_id)
+        if not updates:
+            return
+        current = await changes.records_in_layers(_LAYERS)
+        notes = context.records_of("scratchpad")
+        present = {entry.id: entry for entry in notes if entry.id in current}
+        for update in updates:  # those of an entry removed meanwhile are dropped
+            await _apply(context, changes, update, present)
+        await _evict(context, changes, sum(update.operation.op == "ADD" for update in updates))
 
-    context.plan(write)
-    return last_turn
+    # Where the answer was cut off, what is missing most likely concerns the later turns.
+    last = len(turns) - 1 if complete else (len(turns) - 1) // 2
+    return write, turns[last].id if turns else 0
 
 
 def _next_batch(context: CurationContext, turns: Sequence[TranscriptTurn]) -> list[TranscriptTurn]:
     """Return the oldest turns that fit into one batch, and into the model's context."""
-    if context.model.server is None or not turns:
+    if context.server is None or not turns:
         return list(turns[:_MAX_TURNS])
     shown = context.records_of("scratchpad")[-_SHOWN_NEWEST - _SHOWN_NEAREST :]
-    room = context.model.remaining_tokens(_prompt(context, shown, ()), _MAX_TOKENS)
+    room = context.remaining_tokens(_prompt(context, shown, ()), _MAX_TOKENS)
     size = 0
     for turn in turns[:_MAX_TURNS_FOR_MODEL]:
-        room -= context.model.count_tokens(turn.content) + _LINE_TOKENS
+        room -= context.count_tokens(turn.content) + _LINE_TOKENS
         if room < 0:
             break
         size += 1
@@ -85,70 +96,44 @@ def _prompt(
     room = context.policy.context_tokens // 4
     kept = []
     for entry in reversed(entries):
-        room -= context.model.count_tokens(entry[2]) + _LINE_TOKENS
+        room -= context.count_tokens(entry[2]) + _LINE_TOKENS
         if room < 0:
             break
         kept.append(entry)
     return notes_prompt(context.policy.scratchpad, kept[::-1], utterances)
 
 
-async def rewrite_notes(
-    context: CurationContext, change_set: ChangeSet, turns: Sequence[TranscriptTurn]
-) -> None:
-    """Rewrite the notes of turns that were removed because another source was erased."""
-    updates, _ = await _updates(context, context.utterances(turns))
-
-    async def write(changes: RecordChanges) -> None:
-        await _write_updates(context, changes, updates)
-        await changes.remove_change_set(change_set)
-
-    context.plan(write)
-
-
-async def _write_updates(
-    context: CurationContext, changes: RecordChanges, updates: Sequence[NotesUpdate]
-) -> None:
-    """Apply updates to the current entries; those of an entry removed meanwhile are dropped."""
-    if not updates:
-        return
-    current = await changes.records_in_layers(_LAYERS)
-    present = {entry.id: entry for entry in context.records_of("scratchpad") if entry.id in current}
-    for update in updates:
-        await _apply(context, changes, update, present)
-    await _evict(context, changes, sum(update.operation.op == "ADD" for update in updates))
-
-
 async def _updates(
     context: CurationContext, utterances: Sequence[Utterance]
 ) -> tuple[list[NotesUpdate], bool]:
     """Return the updates that follow from utterances, and whether they are complete."""
-    context.fell_back = False
     if not context.policy.on("scratchpad") or not any(
         utterance.by_user for utterance in utterances
     ):
         return [], True
     entries = context.records_of("scratchpad")
-    if context.model.server is None:
-        context.count_by_rules("notes")
-        return await _updates_by_rules(context, utterances, entries), True
     shown = entries
-    if len(entries) > _SHOWN_NEWEST + _SHOWN_NEAREST:
+    if context.server is not None and len(entries) > _SHOWN_NEWEST + _SHOWN_NEAREST:
         query = " ".join(utterance.text for utterance in utterances if utterance.by_user)
         shown = entries_for_prompt(entries, await context.embed(query))
-    prompt = _prompt(context, shown, utterances)
-    try:
-        answer = await context.model.ask_in_detail("notes", prompt, NotesAnswer, _MAX_TOKENS)
-    except UnusableAnswer as error:
-        context.fall_back("notes", error)
-        return await _updates_by_rules(context, utterances, entries), True
-    said = [utterance.text for utterance in utterances]
-    gate = context.gate(prompt, said)
-    operations = await run_or_offload(
-        chars_of(utterances),
-        lambda: _accepted(context, answer.value.operations, shown, gate),
+    answer = await context.ask(
+        "notes",
+        lambda: _prompt(context, shown, utterances),
+        [utterance.text for utterance in utterances],
+        NotesAnswer,
+        _MAX_TOKENS,
+        whole=False,
     )
-    if answer.value.operations and not operations:
-        context.refuse("notes")
+    operations: list[NoteOperation] = []
+    if answer is not None:
+        operations = await run_or_offload(
+            chars_of(utterances),
+            partial(_accepted, context, answer, shown),
+        )
+        if answer.value.operations and not operations:
+            context.refuse("notes")
+            answer = None
+    if answer is None:
         return await _updates_by_rules(context, utterances, entries), True
     turns = tuple(utterance.turn_id for utterance in utterances)
     # Where the model was shown a selection, its sources are exactly the entries in it.
@@ -159,21 +144,18 @@ async def _updates(
         for operation in operations
         if operation.op != "ADD" or (operation.entry or "").casefold() not in present
     ]
-    complete = not answer.cut_off and not answer.corrections["too_many"]
     updates = [NotesUpdate(operation, turns, sources) for operation in new]
-    return await _with_vectors_and_ranks(context, updates), complete
+    return await _with_vectors_and_ranks(context, updates), answer.complete
 
 
 def _accepted(
-    context: CurationContext,
-    operations: Sequence[NoteOperation],
-    shown: Sequence[Record],
-    gate: AnswerGate,
+    context: CurationContext, answer: Answered[NotesAnswer], shown: Sequence[Record]
 ) -> list[NoteOperation]:
     """Return the operations of an answer that are valid and grounded; count and log the others."""
     known = {entry.id: entry.content for entry in shown}
+    operations = answer.value.operations
     valid = valid_operations(operations, context.policy.kinds, set(known))
-    accepted = grounded_operations(valid, known, gate)
+    accepted = grounded_operations(valid, known, answer.gate)
     rejected = len(operations) - len(accepted)
     if rejected:
         context.metrics.dropped.labels("invalid_operation").inc(rejected)

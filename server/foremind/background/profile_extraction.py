@@ -1,22 +1,27 @@
-"""Extracts profile entries with a language model, some turns at a time."""
+"""Reads turns for the profile: at once by rules, and by a language model, some at a time."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import msgspec
 import structlog
 
-from foremind.background.curation_context import CurationContext
-from foremind.background.extractive_summary import Utterance
-from foremind.background.profile import ProfileEntry, write_profile
+from foremind.background.curation_context import CurationContext, Write
+from foremind.background.extractive_summary import Utterance, chars_of
+from foremind.background.profile import ProfileEntry, stated_in, write_profile
 from foremind.background.prompts import ProfileAnswer, SlottedValue, profile_prompt
+from foremind.background.step_definitions import Outcome
 from foremind.domain.companion import SLOT_ALIASES, ProfileSlot
-from foremind.domain.errors import UnusableAnswer
-from foremind.domain.relationship import ChangeSet, TranscriptTurn
+from foremind.domain.record import NewRecord
+from foremind.domain.relationship import TranscriptTurn
+from foremind.runtime.offload import run_or_offload
 from foremind.storage.record_changes import RecordChanges
+from foremind.text.pin_requests import text_to_pin
 from foremind.text.sentences import QUESTION_MARKS
 
+_MAX_STATED_TURNS = 40  # that rules read at once
 _MAX_TURNS = 24  # per request
 _MIN_USER_TURNS = 12  # before a session that is still active is read: what rules find is known
 _MAX_TOKENS = 600
@@ -27,7 +32,7 @@ _log = structlog.get_logger("foremind.background")
 
 def uses_model(context: CurationContext) -> bool:
     """Return whether a model reads for the profile; rules have read every turn before it."""
-    return context.model.server is not None and context.policy.on("profile")
+    return context.server is not None and context.policy.on("profile")
 
 
 def turns_to_read(
@@ -45,48 +50,92 @@ def turns_to_read(
     return list(turns[:_MAX_TURNS]) if enough else []
 
 
-async def update_profile(
-    context: CurationContext,
-    turns: Sequence[TranscriptTurn],
-    change_set: ChangeSet | None = None,
-) -> None:
-    """Update the profile with what a model finds in turns.
+async def save_stated_facts(context: CurationContext) -> Outcome:
+    """Save what users state about themselves or ask to have pinned: by rules, at once."""
+    relationship, by_model = context.relationship, uses_model(context)
 
-    Args:
-        change_set: the request to read them again after an erasure, if there is one.
-    """
-    entries = await _extract(context, context.utterances(turns))
-    await context.reload()  # rules may have written while the model did
+    async def read(turns: Sequence[TranscriptTurn]) -> tuple[Write, int]:
+        utterances, last = context.utterances(turns), turns[-1].id if turns else 0
+        is_new = last > relationship.stated_turn_id
+        pinned, entries = list[NewRecord](), list[ProfileEntry]()
+        if is_new and context.policy.on("vault"):
+            pinned = await _pinned_records(context, utterances)
+        if context.policy.on("profile"):
+            entries = await run_or_offload(chars_of(utterances), lambda: stated_in(utterances))
 
-    async def write(changes: RecordChanges) -> None:
-        await write_profile(context, changes, entries)
-        if change_set is None:
-            changes.advance("profiled", turns[-1].id, context.relationship.profiled_turn_id)
-        else:
-            await changes.remove_change_set(change_set)
+        async def write(changes: RecordChanges) -> None:
+            await write_profile(context, changes, entries)
+            for record in pinned:
+                await changes.add(record)
+            if is_new and not by_model:
+                changes.advance("profiled", last)
 
-    context.plan(write)
+        return write, last
+
+    return await context.read_turns(
+        "stated",
+        lambda turns: turns[:_MAX_STATED_TURNS],
+        read,
+        relationship.facts_to_redo,
+        ends_redo=not by_model,  # otherwise it reads these turns again as well
+    )
+
+
+async def _pinned_records(
+    context: CurationContext, utterances: Sequence[Utterance]
+) -> list[NewRecord]:
+    """Return what the user asks to have pinned: "save this: the gate code is 4711"."""
+    return [
+        NewRecord(
+            layer="vault",
+            content=text,
+            made_by="user",
+            vector=await context.embed(text),
+            turns=(utterance.turn_id,),
+        )
+        for utterance in utterances
+        if utterance.by_user and (text := text_to_pin(utterance.text)) is not None
+    ]
+
+
+async def update_profile(context: CurationContext) -> Outcome:
+    """Update the profile with what a model finds in turns, where one is configured."""
+    if not uses_model(context):
+        return Outcome()
+
+    async def read(turns: Sequence[TranscriptTurn]) -> tuple[Write, int]:
+        entries = await _extract(context, context.utterances(turns))
+        await context.reload()  # rules may have written while the model did
+        return partial(write_profile, context, entries=entries), turns[-1].id if turns else 0
+
+    return await context.read_turns(
+        "profiled",
+        lambda turns: turns_to_read(turns, context.active_sessions),
+        read,
+        context.relationship.facts_to_redo,
+    )
 
 
 async def _extract(context: CurationContext, utterances: Sequence[Utterance]) -> list[ProfileEntry]:
     if not any(utterance.by_user for utterance in utterances):
         return []
-    prompt = profile_prompt(context.policy.profile, utterances)
-    try:
-        answer = (
-            await context.model.ask_in_detail("profile", prompt, ProfileAnswer, _MAX_TOKENS)
-        ).value
-    except UnusableAnswer as error:
-        context.fall_back("profile", error)
+    answer = await context.ask(
+        "profile",
+        lambda: profile_prompt(context.policy.profile, utterances),
+        _stated(utterances),
+        ProfileAnswer,
+        _MAX_TOKENS,
+        whole=False,
+    )
+    if answer is None:
         return []  # rules have already read these turns
     turns = tuple(utterance.turn_id for utterance in utterances)
-    gate = context.gate(prompt, _stated(utterances))
     valid = [
         entry
-        for entry in valid_entries(answer.entries, context.policy.slots, turns)
-        if gate.admits_value(entry.content)
+        for entry in valid_entries(answer.value.entries, context.policy.slots, turns)
+        if answer.gate.admits_value(entry.content)
     ]
-    rejected = len(answer.entries) - len(valid)
+    rejected = len(answer.value.entries) - len(valid)
     if rejected:
         context.metrics.dropped.labels("invalid_entry").inc(rejected)
         _log.info("profile.rejected", relationship_id=context.relationship.id, entries=rejected)

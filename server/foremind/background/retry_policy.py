@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from foremind.domain.errors import TokenLimitReached
+from foremind.domain.step import FinishedStep, StepState
 
 #: How long a held step waits before its next attempt, whatever is said meanwhile.
 HELD_FOR = timedelta(minutes=10)
@@ -30,34 +31,34 @@ RETRY_STEP = RetryPolicy(timedelta(seconds=30), timedelta(hours=1), 8, 72)
 RETRY_TURN = RetryPolicy(timedelta(seconds=2), timedelta(hours=1), 12, 72)
 
 
-@dataclass(frozen=True, slots=True)
-class StepFailure:
-    """How often a step failed in a row, why, and when it is retried; a held step is not."""
-
-    attempts: int
-    code: str
-    retry_at: datetime | None
-    held_at: datetime | None = None
-
-
-def until_tomorrow(attempts: int, error: TokenLimitReached, now: datetime) -> StepFailure:
+def until_tomorrow(state: StepState, error: TokenLimitReached, now: datetime) -> FinishedStep:
     """Decide when to retry a step whose user has spent the tokens of the day.
 
     That counts as no further failure, but as one, so that activity does not run it sooner.
     """
     until = now + timedelta(seconds=error.retry_after_s)
-    return StepFailure(max(1, attempts), error.code, until)
+    return _failed(state, max(1, state.attempts), error.code, until)
 
 
-def after_failure(retry: RetryPolicy, attempts: int, code: str, now: datetime) -> StepFailure:
-    """Decide when to retry a step that failed again, after `attempts` earlier failures.
+def after_failure(retry: RetryPolicy, state: StepState, code: str, now: datetime) -> FinishedStep:
+    """Decide when to retry a step that failed again, after earlier failures.
 
     Retries back off exponentially; a first conflict is retried at once.
     """
-    attempts += 1
+    attempts = state.attempts + 1
     if attempts >= (retry.max_outages if code in _OUTAGES else retry.max_failures):
-        return StepFailure(attempts, code, None, now)
+        return _failed(state, attempts, code, None, held_at=now)
     if code == "conflict" and attempts == 1:
-        return StepFailure(attempts, code, now)  # its sources changed: start over
+        return _failed(state, attempts, code, now)  # its sources changed: start over
     delay = min(retry.max_delay, retry.first_delay * 2.0 ** min(attempts - 1, 11))
-    return StepFailure(attempts, code, now + delay)
+    return _failed(state, attempts, code, now + delay)
+
+
+def _failed(
+    state: StepState,
+    attempts: int,
+    code: str,
+    due_at: datetime | None,
+    held_at: datetime | None = None,
+) -> FinishedStep:
+    return FinishedStep(state.step, state.marks, due_at, attempts, code, held_at, state.turn_id)

@@ -55,18 +55,13 @@ def step_statuses(
     running = _running_steps(states, active_lanes, now)
     statuses = []
     for step in STEPS:
-        state = known.get(step.name)
-        turns_behind = behind.get(step.name)
-        gathers = gathers_until is not None and step.on_activity
-        if state is None:
-            waits: StepPhase = "gathering" if gathers else "idle"
-            due_at = gathers_until if gathers else None
-            statuses.append(StepStatus(step.name, waits, False, due_at=due_at, behind=turns_behind))
-            continue
+        state = known.get(step.name) or StepState(
+            step.name, step.lane, "", None, now, 0, 0, None, None
+        )
         phase = _phase(state, full_places, now, running=step.name in running)
         if phase == "running" and step.name in waiting_for_slot:
             phase = "slot"
-        if phase == "idle" and gathers:
+        if phase == "idle" and gathers_until is not None and step.on_activity:
             phase = "gathering"
         statuses.append(
             StepStatus(
@@ -77,7 +72,7 @@ def step_statuses(
                 due_at=gathers_until if phase == "gathering" else state.due_at,
                 attempts=state.attempts,
                 code=state.code,
-                behind=turns_behind,
+                behind=behind.get(step.name),
             )
         )
     return statuses

@@ -8,11 +8,11 @@ from foremind.background.curation_context import CurationContext
 from foremind.background.due_work import MILESTONES, UNTOUCHED, turns_to_summarise
 from foremind.background.extractive_summary import Utterance, chars_of, top_sentences
 from foremind.background.prompts import SummaryAnswer, summary_prompt
+from foremind.background.step_definitions import Outcome
 from foremind.domain.announcements import SummaryApplied
-from foremind.domain.errors import UnusableAnswer
 from foremind.domain.record import Details, NewRecord
-from foremind.domain.relationship import TranscriptTurn
 from foremind.runtime.offload import run_or_offload
+from foremind.storage.curation_store import MAX_TURNS
 from foremind.storage.record_changes import RecordChanges
 
 _MAX_LINES = 5
@@ -21,11 +21,14 @@ _MAX_TOKENS = 400
 _log = structlog.get_logger("foremind.background")
 
 
-async def summarise(context: CurationContext, turns: Sequence[TranscriptTurn]) -> bool:
-    """Add a batch of unsummarised turns to the summary, if there are too many of them.
-
-    Return whether there were.
-    """
+async def summarise(context: CurationContext) -> Outcome:
+    """Add a batch of unsummarised turns to the summary, if there are too many of them."""
+    if not context.policy.on("summary"):
+        return Outcome()
+    turns = await context.said_after(context.relationship.summarised_turn_id, MAX_TURNS)
+    if not turns:
+        return Outcome()
+    await context.load()
     previous = context.records_of("summary")[-1:]
     begun = previous[0].details.upto if previous else 0
     # A milestone matters only where there are more turns than a summary leaves.
@@ -34,9 +37,9 @@ async def summarise(context: CurationContext, turns: Sequence[TranscriptTurn]) -
         if len(turns) > UNTOUCHED
         else 0
     )
-    batches = turns_to_summarise(turns, messages, context.policy, context.model.count_tokens, begun)
+    batches = turns_to_summarise(turns, messages, context.policy, context.count_tokens, begun)
     if not batches:
-        return False
+        return Outcome()
     oldest = batches[0]
     lines = await _lines(
         context, previous[0].content if previous else "", context.utterances(oldest)
@@ -70,7 +73,7 @@ async def summarise(context: CurationContext, turns: Sequence[TranscriptTurn]) -
         lines=applied.lines,
         made_by=applied.made_by,
     )
-    return True
+    return Outcome(more=True)
 
 
 async def _lines(
@@ -78,20 +81,18 @@ async def _lines(
 ) -> Sequence[str]:
     """Return the lines of a new summary, from the previous one and later utterances."""
     size = chars_of(utterances)
-    if context.model.server is None:
-        context.count_by_rules("summary")
-    else:
-        prompt = summary_prompt(previous, utterances, context.policy.prompts.summary)
-        try:
-            answer = await context.model.ask("summary", prompt, SummaryAnswer, _MAX_TOKENS)
-        except UnusableAnswer as error:
-            context.fall_back("summary", error)
-        else:
-            gate = context.gate(prompt, [previous, *(utterance.text for utterance in utterances)])
-            lines = await run_or_offload(size, lambda: gate.lines(answer.lines, previous))
-            if lines:
-                return lines
-            context.refuse("summary")
+    answer = await context.ask(
+        "summary",
+        lambda: summary_prompt(previous, utterances, context.policy.prompts.summary),
+        [previous, *(utterance.text for utterance in utterances)],
+        SummaryAnswer,
+        _MAX_TOKENS,
+    )
+    if answer is not None:
+        lines = await run_or_offload(size, lambda: answer.gate.lines(answer.value.lines, previous))
+        if lines:
+            return lines
+        context.refuse("summary")
     return await run_or_offload(size, lambda: summary_by_rules(previous.splitlines(), utterances))
 
 

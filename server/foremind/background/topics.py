@@ -2,13 +2,13 @@
 
 from foremind.background.curation_context import CurationContext
 from foremind.background.prompts import TopicAnswer, topic_prompt
+from foremind.background.step_definitions import Outcome
 from foremind.background.topic_candidates import (
     TopicCandidate,
     paragraph_by_rules,
     source_lines,
     topic_candidates_in,
 )
-from foremind.domain.errors import UnusableAnswer
 from foremind.domain.record import Details, NewRecord, is_manual, search_text
 from foremind.runtime.offload import run_or_offload
 from foremind.storage.record_changes import RecordChanges
@@ -20,12 +20,13 @@ _MAX_ALIASES = 20  # names under which a topic is found
 _MAX_TOKENS = 500
 
 
-async def update_topics(context: CurationContext) -> bool:
-    """Rewrite the paragraphs of topics that are stale; return whether some remain stale."""
+async def update_topics(context: CurationContext) -> Outcome:
+    """Rewrite the paragraphs of topics that are stale, some at a time."""
     if not context.policy.on("topics"):
-        return False
+        return Outcome(produced=True)
+    await context.load()
     size = sum(len(record.content) for record in context.records)
-    no_model = context.model.server is None
+    no_model = context.server is None
     candidates = await run_or_offload(
         size, lambda: topic_candidates_in(context.records, mentions=no_model)
     )
@@ -47,8 +48,8 @@ async def update_topics(context: CurationContext) -> bool:
             await changes.remove([topic.id for topic in oldest])
 
         context.plan(evict)
-        return False  # the next run would write the evicted topics again
-    return any(incomplete) or len(stale) > _MAX_UPDATES
+        return Outcome(produced=True)  # the next run would write the evicted topics again
+    return Outcome(produced=True, more=any(incomplete) or len(stale) > _MAX_UPDATES)
 
 
 async def _write_paragraph(context: CurationContext, candidate: TopicCandidate) -> bool:
@@ -83,24 +84,22 @@ async def _paragraph(context: CurationContext, candidate: TopicCandidate) -> tup
     statuses = {
         question.content: question.details.status for question in context.records_of("questions")
     }
-    context.fell_back = False
-    if context.model.server is None:
-        context.count_by_rules("topics")
-    else:
-        previous = "" if candidate.topic is None else candidate.topic.content
-        batch, last_episode = candidate.next_batch()
-        lines = source_lines(batch, candidate.notes, statuses, context.now.tzinfo)
-        prompt = topic_prompt(candidate.names[0], lines, context.policy.prompts.topics, previous)
-        try:
-            answer = await context.model.ask("topics", prompt, TopicAnswer, _MAX_TOKENS)
-        except UnusableAnswer as error:
-            context.fall_back("topics", error)
-        else:
-            given = [previous, *candidate.names, *(text for _, text in lines)]
-            text = context.gate(prompt, given).paragraph(answer.text, previous)
-            if text:
-                return text, last_episode
-            context.refuse("topics")
+    previous = "" if candidate.topic is None else candidate.topic.content
+    batch, last_episode = candidate.next_batch()
+    lines = source_lines(batch, candidate.notes, statuses, context.now.tzinfo)
+    own = context.policy.prompts.topics
+    answer = await context.ask(
+        "topics",
+        lambda: topic_prompt(candidate.names[0], lines, own, previous),
+        [previous, *candidate.names, *(text for _, text in lines)],
+        TopicAnswer,
+        _MAX_TOKENS,
+    )
+    if answer is not None:
+        text = answer.gate.paragraph(answer.value.text, previous)
+        if text:
+            return text, last_episode
+        context.refuse("topics")
     last_episode = max((episode.id for episode in candidate.episodes), default=0)
     language = await context.language()
     paragraph = paragraph_by_rules(candidate, statuses, context.now.tzinfo, language)

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from statistics import median
 
 from foremind.background.curation_context import CurationContext
+from foremind.background.due_work import usage_patterns_due
+from foremind.background.step_definitions import Outcome
 from foremind.domain.record import NewRecord
-from foremind.domain.relationship import ChangeSet, SessionUsage
+from foremind.domain.relationship import SessionUsage
 from foremind.storage.record_changes import RecordChanges
 from foremind.text.languages.prompt_words import record_words
 
@@ -14,16 +16,16 @@ _MIN_SESSIONS = 10
 _SHORT_BYTES, _LONG_BYTES = 30, 250
 
 
-async def update_usage_patterns(
-    context: CurationContext,
-    sessions: Sequence[SessionUsage],
-    change_set: ChangeSet | None = None,
-) -> None:
-    """Rewrite the inferred part of the profile.
-
-    Args:
-        change_set: the request to rewrite it after an erasure, if there is one.
-    """
+async def update_usage_patterns(context: CurationContext) -> Outcome:
+    """Rewrite the inferred part of the profile, once a week or after an erasure."""
+    relationship = context.relationship
+    change_set = relationship.inferences_to_redo
+    if change_set is None and not usage_patterns_due(relationship.habits_at, context.now):
+        return Outcome()
+    if change_set is not None and relationship.change_sets_for("episodes"):
+        return Outcome()  # scheduled again once these are rewritten
+    await context.load()
+    sessions = await context.curation.session_usage(relationship.id)
     patterns = usage_patterns_of(sessions, await context.language())
     known = {
         entry.title: entry for entry in context.records_of("profile") if entry.kind == "inferred"
@@ -45,14 +47,13 @@ async def update_usage_patterns(
                 if title not in patterns and entry.made_by == "rules"
             ]
         )
-        await changes.connection.execute(
-            "record_usage_patterns_at", context.relationship.id, context.now
-        )
+        await changes.connection.execute("record_usage_patterns_at", relationship.id, context.now)
         if change_set is not None:
             await changes.remove_change_set(change_set)
 
     context.plan(write)
     context.count_by_rules("habits")
+    return Outcome(produced=True)
 
 
 def usage_patterns_of(sessions: Sequence[SessionUsage], language: str) -> dict[str, str]:

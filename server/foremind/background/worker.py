@@ -17,7 +17,6 @@ from foremind.background.step_definitions import LANES, STEPS, steps_to_schedule
 from foremind.background.step_runner import StepRunner
 from foremind.domain.errors import ForemindError, NotFound
 from foremind.domain.step import RULES_PLACE, Claim, place_of
-from foremind.memory.importance_rating import ImportanceRater
 from foremind.memory.ingest import MemoryIngester
 from foremind.runtime.services import RuntimeServices
 from foremind.runtime.supervision import SupervisedLoop
@@ -49,7 +48,6 @@ class BackgroundWorker:
         step_store: StepStore,
         steps: StepRunner,
         ingester: MemoryIngester,
-        rater: ImportanceRater,
         runtime: RuntimeServices,
         has_peers: Callable[[], bool],
     ) -> None:
@@ -57,7 +55,7 @@ class BackgroundWorker:
         self._curation_store = curation_store
         self._step_store = step_store
         self._steps = steps
-        self._runner = LaneRunner(step_store, steps, ingester, rater, runtime.clock)
+        self._runner = LaneRunner(step_store, steps, ingester, runtime.clock)
         self._settings = runtime.settings
         self._clock = runtime.clock
         self._metrics = runtime.metrics

@@ -5,8 +5,6 @@ from datetime import datetime
 from uuid import UUID
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.record import RecordLayer
@@ -128,17 +126,13 @@ class RelationshipState:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptTurn:
-    """A turn as curation reads it; `vector`, float32 [dimension], and significance once ingested.
-
-    `narrated`: an episode covers it.
-    """
+    """A turn as curation reads it; significance once ingested, `narrated`: an episode covers it."""
 
     id: int
     session_id: UUID
     speaker: Speaker
     content: str
     created_at: datetime
-    vector: npt.NDArray[np.float32] | None
     significance: float
     narrated: bool
 

@@ -69,7 +69,7 @@ class StepState:
 class FinishedStep(NamedTuple):
     """What became of a step: when it is due next, or how often it failed, why, since when held.
 
-    `marks` is the number of its requests as of its beginning.
+    `marks` is the number of its requests as of its beginning; `turn_id` as in `StepState`.
     """
 
     step: str
@@ -78,6 +78,7 @@ class FinishedStep(NamedTuple):
     attempts: int = 0
     code: str | None = None
     held_at: datetime | None = None
+    turn_id: int = 0
 
 
 class Claim(NamedTuple):

@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 import msgspec
-import numpy as np
 
 from foremind.domain.announcements import StateChanged
 from foremind.domain.relationship import (
@@ -94,14 +92,14 @@ class CurationStore:
         rows = await self._database.for_relationship(relationship_id).rows(
             "turns_after", relationship_id, turn_id, limit
         )
-        return [_turn(row) for row in rows]
+        return [TranscriptTurn(**dict(row)) for row in rows]
 
     async def turns(self, relationship_id: int, turn_ids: Sequence[int]) -> list[TranscriptTurn]:
         """Return turns by id, oldest first, except those that were erased."""
         rows = await self._database.for_relationship(relationship_id).rows(
             "turns_by_id", relationship_id, list(turn_ids)
         )
-        return [_turn(row) for row in rows]
+        return [TranscriptTurn(**dict(row)) for row in rows]
 
     async def answered_by(self, relationship_id: int, turn_id: int) -> list[TranscriptTurn]:
         """Return the message that a reply answers; none if it answers none, or that was erased."""
@@ -115,7 +113,7 @@ class CurationStore:
         rows = await self._database.for_relationship(relationship_id).rows(
             "last_closed_session", relationship_id, MAX_TURNS
         )
-        return [_turn(row) for row in rows]
+        return [TranscriptTurn(**dict(row)) for row in rows]
 
     async def close_session(
         self, relationship_id: int, session_id: UUID, now: datetime, idle_since: datetime
@@ -140,11 +138,3 @@ class CurationStore:
             "session_usage", relationship_id
         )
         return [SessionUsage(**dict(row)) for row in rows]
-
-
-def _turn(row: Any) -> TranscriptTurn:
-    values = dict(row)
-    vector = values.pop("embedding")
-    return TranscriptTurn(
-        **values, vector=None if vector is None else np.asarray(vector.to_numpy(), np.float32)
-    )

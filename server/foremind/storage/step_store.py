@@ -88,7 +88,6 @@ class StepStore:
             [step.step for step in steps],
             [step.lane for step in steps],
             [step.place for step in steps],
-            [active_at is not None for _ in steps],
             self._held_for,
             self._known_steps,
             list(lanes),
@@ -122,8 +121,8 @@ class StepStore:
         relationship_id: int,
         steps: Sequence[FinishedStep],
         now: datetime,
-        released: Sequence[Lane],
-        holder: UUID,
+        released: Sequence[Lane] = (),
+        holder: UUID = _NOBODY.holder,
         connection: DatabaseConnection | None = None,
     ) -> None:
         """Record what became of steps; one that succeeded stays due if it was scheduled since.
@@ -217,19 +216,6 @@ class StepStore:
         """Record that a step has nothing to do with a turn, unless it was requested since."""
         await self._database.execute(
             "drop_turn", relationship_id, state.step, state.turn_id, state.marks
-        )
-
-    async def fail(self, relationship_id: int, state: StepState, failed: FinishedStep) -> None:
-        """Record that a step failed for one turn."""
-        await self._database.execute(
-            "fail_step",
-            relationship_id,
-            state.step,
-            state.turn_id,
-            failed.due_at,
-            failed.attempts,
-            failed.code,
-            failed.held_at,
         )
 
     async def claimed_lanes(self, relationship_id: int, now: datetime) -> set[Lane]:

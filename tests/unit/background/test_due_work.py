@@ -30,7 +30,7 @@ SESSION = uuid.UUID(int=1)
 def turns(count: int, chars: int = 40) -> list[TranscriptTurn]:
     """`count` turns of `chars` characters each."""
     return [
-        TranscriptTurn(number, SESSION, "user", "x" * chars, NOW, None, 0.0, False)
+        TranscriptTurn(number, SESSION, "user", "x" * chars, NOW, 0.0, False)
         for number in range(1, count + 1)
     ]
 

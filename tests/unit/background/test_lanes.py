@@ -4,14 +4,15 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from foremind.background.lanes import RunningLane, RunningLanes
+from foremind.background.lanes import MAX_HELD_BACK, HeldBack, Limit, RunningLane, RunningLanes
 from foremind.background.retry_policy import after_failure
 from foremind.background.step_definitions import STEPS_BY_NAME
 from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.relationship import RelationshipState
-from foremind.domain.step import ClaimLimits, Lane
+from foremind.domain.step import ClaimLimits, Lane, StepState
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
+RULES, PLACE = Limit("place"), Limit("place", "a")
 
 
 def relationship_of(id_: int, companion: int) -> RelationshipState:
@@ -65,14 +66,40 @@ async def test_a_lane_whose_lease_was_not_renewed_is_lost() -> None:
 def test_a_turn_backs_off_from_two_seconds_to_an_hour_and_is_held_after_twelve_failures() -> None:
     """Its delays double; an outage holds it later, and a changed source is retried at once."""
     retry = STEPS_BY_NAME["ingest"].retry
+
+    def waiting(attempts: int) -> StepState:
+        return StepState("ingest", "ingest", "", NOW, NOW, 3, attempts, None, None, turn_id=7)
+
     delays = []
     for attempts in range(11):
-        failure = after_failure(retry, attempts, "ValueError", NOW)
-        assert failure.retry_at is not None and failure.held_at is None
-        delays.append(failure.retry_at - NOW)
+        failure = after_failure(retry, waiting(attempts), "ValueError", NOW)
+        assert failure.due_at is not None and failure.held_at is None
+        assert (failure.step, failure.turn_id, failure.marks) == ("ingest", 7, 3)
+        delays.append(failure.due_at - NOW)
     assert delays == [timedelta(seconds=2**n) for n in range(1, 12)]
-    held = after_failure(retry, 11, "ValueError", NOW)
-    assert (held.attempts, held.retry_at, held.held_at) == (12, None, NOW)
-    outage = after_failure(retry, 11, "storage_unavailable", NOW)
-    assert outage.retry_at == NOW + timedelta(hours=1)
-    assert after_failure(retry, 0, "conflict", NOW).retry_at == NOW
+    held = after_failure(retry, waiting(11), "ValueError", NOW)
+    assert (held.attempts, held.due_at, held.held_at) == (12, None, NOW)
+    outage = after_failure(retry, waiting(11), "storage_unavailable", NOW)
+    assert outage.due_at == NOW + timedelta(hours=1)
+    assert after_failure(retry, waiting(0), "conflict", NOW).due_at == NOW
+
+
+def test_each_limit_has_a_queue_of_its_own() -> None:
+    """A relationship waits once for each."""
+    held = HeldBack()
+    for limit, relationship in ((RULES, 1), (PLACE, 2), (RULES, 3), (RULES, 1), (PLACE, 1)):
+        held.add(limit, relationship)
+    assert [held.take(RULES), held.take(RULES), held.take(RULES)] == [1, 3, None]
+    assert held.is_waiting(PLACE) and not held.is_waiting(RULES)
+    assert [held.take(PLACE), held.take(PLACE), held.take(PLACE)] == [2, 1, None]
+    assert len(held) == 0
+
+
+def test_no_more_than_a_number_of_them_are_kept() -> None:
+    """In all queues together."""
+    held = HeldBack()
+    for relationship in range(MAX_HELD_BACK + 5):
+        held.add(RULES if relationship % 2 else PLACE, relationship)
+    assert len(held) == MAX_HELD_BACK
+    held.add(Limit("models"), 1)
+    assert not held.is_waiting(Limit("models"))

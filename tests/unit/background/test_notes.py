@@ -12,6 +12,7 @@ from foremind.background.notes import entries_for_prompt, notes_to_evict, valid_
 from foremind.background.prompts import NoteOperation
 from foremind.domain.companion import KINDS
 from foremind.domain.record import NO_DETAILS, Record
+from foremind.text.statements.extraction import statements_in
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 
@@ -65,7 +66,7 @@ def test_invalid_operations_are_dropped() -> None:
 )
 def test_sentences_become_entries_of_their_kind(text: str, kind: str | None) -> None:
     """Or no entry."""
-    assert entry_kind(text) == kind
+    assert entry_kind(text, statements_in(text)) == kind
 
 
 @pytest.mark.parametrize(
@@ -223,5 +224,5 @@ def test_a_model_is_shown_the_newest_and_the_nearest_entries() -> None:
 @pytest.mark.parametrize("text", ["Can't you remember my dog", "don't I always hate olives"])
 def test_a_question_is_no_note(text: str) -> None:
     """With or without a question mark."""
-    assert entry_kind(text) is None
-    assert entry_kind(f"{text}?") is None
+    assert entry_kind(text, statements_in(text)) is None
+    assert entry_kind(f"{text}?", statements_in(f"{text}?")) is None

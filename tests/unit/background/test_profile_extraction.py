@@ -24,7 +24,7 @@ def turns(count: int, session: UUID, first: int = 1) -> list[TranscriptTurn]:
     """Turns of both speakers, alternating."""
     speakers: tuple[Speaker, ...] = ("user", "companion")
     return [
-        TranscriptTurn(number, session, speakers[(number - 1) % 2], "…", NOW, None, 0.5, False)
+        TranscriptTurn(number, session, speakers[(number - 1) % 2], "…", NOW, 0.5, False)
         for number in range(first, first + count)
     ]
 
