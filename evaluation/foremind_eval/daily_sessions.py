@@ -13,7 +13,6 @@ import msgspec
 
 from foremind.app.builders import build_background_worker
 from foremind.app.core import Core
-from foremind.background.manual_edits import ManualEditor
 from foremind.background.worker import BackgroundWorker
 from foremind.domain.companion import Behaviour, Companion, CompanionFile, CompanionSettings
 from foremind.domain.policy import LayerPolicy, policy_for
@@ -25,6 +24,7 @@ from foremind.llm.prompt.assembly import AssembledPrompt
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.sections import StandingLayers
 from foremind.llm.prompt.token_counter import estimate_tokens
+from foremind.memory.manual_edits import ManualEditor
 from foremind.retrieval.documents.library import Library
 from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.retrieval.layer_cache import LayerCache

@@ -17,7 +17,6 @@ from uuid import UUID
 import msgspec
 
 from foremind.app.core import Core
-from foremind.background.extractive_summary import topic_key
 from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidFile
 from foremind.domain.record import Record
@@ -25,7 +24,7 @@ from foremind.domain.settings.setting_definitions import LayerName
 from foremind.domain.turn import Speaker
 from foremind.llm.prompt.quoted_lines import quoted
 from foremind.retrieval.documents.library import Library
-from foremind.text.tokenization import terms_of
+from foremind.text.tokenization import terms_key, terms_of
 from foremind_eval.daily_sessions import DailySessions, SimulatedRelationship
 from foremind_eval.dialogues import Dialogue, DialogueTurn
 from foremind_eval.doubles.manual_clock import ManualClock
@@ -259,10 +258,10 @@ class _DraftProbe:
 
     def topics(self) -> "_ProbeResult":
         """Return which recalled topics share a title word with a labelled one."""
-        keys = {topic_key(topic) for topic in self.question.topics}
+        keys = {terms_key(topic) for topic in self.question.topics}
         return self._compare_records(
             "topics",
-            lambda topic: bool(keys & {*topic_key(topic.title).split(), topic_key(topic.title)}),
+            lambda topic: bool(keys & {*terms_key(topic.title).split(), terms_key(topic.title)}),
             bool(self.question.topics),
         )
 

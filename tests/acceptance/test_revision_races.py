@@ -67,7 +67,7 @@ def telling(chat: Chat) -> str:
 
 async def converse(w: World, change: str, replies: list[str]) -> Client:
     """Talk until something is told that the change will withdraw; `replies` are the next ones."""
-    client = await w.talk(*(f"My lighthouse has lamp {number}" for number in range(5)))
+    client = await w.talk(*(f"My lighthouse has lamp {number}" for number in range(11)))
     replies += {"edit": ["Well."], "regenerate": [TOLD, "Well."], "choose": ["Well.", TOLD]}[change]
     await client.send(TOLD if change == "edit" else "What will you do?", "m1")
     await client.expect("response.done")

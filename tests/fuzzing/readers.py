@@ -14,9 +14,8 @@ import numpy as np
 from foremind.api import front_end_requests, front_end_tasks
 from foremind.background import (
     extractive_summary,
-    markdown_files,
     note_rules,
-    profile,
+    profile_extraction,
 )
 from foremind.background.prompts import EpisodesAnswer
 from foremind.cards import card_fields, card_file, card_macros
@@ -46,7 +45,9 @@ from foremind.memory import (
     consolidation,
     erasure_scope,
     exclusive_facts,
+    markdown_files,
     minimum_scores,
+    profile,
     reply_information,
     scoring,
     scoring_signals,
@@ -170,7 +171,6 @@ def summarise(text: str, _: datetime) -> None:
     extractive_summary.conclusions_of(utterances, 3)
     extractive_summary.left_open(utterances, 3)
     extractive_summary.settles(text, text)
-    extractive_summary.topic_key(text)
 
 
 def read_folder(text: str, _: datetime) -> None:
@@ -184,7 +184,7 @@ def take_notes(text: str, _: datetime) -> None:
     """Extract notes and profile entries by rules."""
     note_rules.updates_by_rules([extractive_summary.Utterance(1, "Ana", True, text, 0.5)], [])
     pin_requests.text_to_pin(text)
-    profile.stated_in([extractive_summary.Utterance(1, "Ana", True, text, 0.5)])
+    profile_extraction.stated_in([extractive_summary.Utterance(1, "Ana", True, text, 0.5)])
     profile.entry_key(text, text)
 
 
@@ -322,6 +322,7 @@ READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
     ranking: search,
     tokenization: lambda text, _: (
         tokenization.terms_of(text),
+        tokenization.terms_key(text),
         tokenization.names_in(text),
         tokenization.count_terms(text),
         tokenization.query_terms_of(text),

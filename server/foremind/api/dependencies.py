@@ -11,8 +11,6 @@ from foremind.api.request_authentication import RequestAuthenticator
 from foremind.api.spooled_bodies import SpooledResponses, receive_body
 from foremind.auth.authority import require_scope
 from foremind.auth.principal import Principal
-from foremind.background.manual_edits import ManualEditor
-from foremind.background.record_removal import RecordRemover
 from foremind.background.worker import BackgroundWorker
 from foremind.domain.announcements import SettingsChanged
 from foremind.domain.companion import Companion
@@ -24,6 +22,8 @@ from foremind.domain.storable_text import check_storable
 from foremind.memory.correct import Corrector
 from foremind.memory.erase import Eraser
 from foremind.memory.import_relationship import RelationshipImporter
+from foremind.memory.manual_edits import ManualEditor
+from foremind.memory.record_removal import RecordRemover
 from foremind.runtime.services import RuntimeServices
 from foremind.storage.fair_queue import ConnectionQueue
 from foremind.storage.stores import Stores

@@ -20,7 +20,6 @@ from foremind.api.dependencies import (
     resolve_relationship,
 )
 from foremind.api.responses import json_response
-from foremind.background.manual_edits import ManualEdit
 from foremind.domain.errors import InvalidMessage, NotAllowed
 from foremind.domain.record import (
     MAX_CONTENT_CHARS,
@@ -34,6 +33,7 @@ from foremind.domain.record import (
     RecordLayer,
     Status,
 )
+from foremind.memory.manual_edits import ManualEdit
 
 _DEFAULT_PAGE = 100
 _MAX_PAGE = 1000

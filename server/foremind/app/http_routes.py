@@ -30,8 +30,6 @@ from foremind.api.user_routes import UserServices, user_routes
 from foremind.app.builders import build_corrector, build_eraser, build_user_eraser
 from foremind.app.core import Core
 from foremind.app.mcp_startup import start_mcp_server
-from foremind.background.manual_edits import ManualEditor
-from foremind.background.record_removal import RecordRemover
 from foremind.gateway.connection import SocketEndpoint
 from foremind.gateway.protocol.asyncapi import asyncapi
 from foremind.gateway.session_registry import SessionRegistry
@@ -40,6 +38,8 @@ from foremind.gateway.single_turn import SingleTurns
 from foremind.gateway.transcript_turns import TranscriptTurns
 from foremind.memory.erase import Eraser
 from foremind.memory.import_relationship import RelationshipImporter
+from foremind.memory.manual_edits import ManualEditor
+from foremind.memory.record_removal import RecordRemover
 from foremind.memory.remember import Rememberer
 from foremind.storage.curation_store import CurationStore
 from foremind.storage.fair_queue import ConnectionQueue

@@ -18,7 +18,6 @@ from foremind.background.extractive_summary import (
     references_of,
     settles,
     top_sentences,
-    topic_key,
     topics_of,
     with_full_stop,
 )
@@ -45,11 +44,12 @@ from foremind.domain.relationship import TranscriptTurn
 from foremind.domain.settings.setting_definitions import LayerName
 from foremind.llm.answer_gate import AnswerGate, without_repetitions
 from foremind.llm.prompt.assembly import MAX_TURNS as MAX_PROMPT_TURNS
+from foremind.memory.record_removal import episode_keys
 from foremind.runtime.offload import run_or_offload
 from foremind.storage.curation_store import MAX_TURNS
 from foremind.storage.record_changes import RecordChanges
 from foremind.text.languages.prompt_words import heading_in, record_words
-from foremind.text.tokenization import terms_of, words_of
+from foremind.text.tokenization import terms_key, terms_of, words_of
 
 _MAX_EPISODE_TURNS = 40  # that become one episode by rules, or are shown to the model together
 # Turns of an open session for an episode by rules, which has one topic. A model divides as many as
@@ -233,7 +233,7 @@ def grounded_episodes(
         known: the unsettled questions; one is settled by what touches on it.
         topic: of an episode that the model has named by something else.
     """
-    names = {topic_key(record.title) for record in topics}
+    names = {terms_key(record.title) for record in topics}
 
     def admitted(texts: Sequence[str]) -> list[str]:
         return [text for text in without_repetitions(texts) if gate.admits(text)]
@@ -245,7 +245,7 @@ def grounded_episodes(
             replaced := msgspec.structs.replace(
                 episode,
                 topic=episode.topic
-                if topic_key(episode.topic) in names or gate.touches(episode.topic)
+                if terms_key(episode.topic) in names or gate.touches(episode.topic)
                 else topic,
                 summary=gate.paragraph(episode.summary),
                 references=[name for name in episode.references if gate.admits_value(name)],
@@ -337,7 +337,7 @@ def _records_naming_topics(records: Sequence[Record]) -> list[Record]:
     episodes = of_layer(reversed(records), "episodes")
     by_key: dict[str, Record] = {}
     for record in (*topics, *(episode for episode in episodes if len(episode.details.topics) == 1)):
-        by_key.setdefault(topic_key(record.title), record)
+        by_key.setdefault(terms_key(record.title), record)
     return list(by_key.values())[:_MAX_TOPIC_NAMES]
 
 
@@ -346,9 +346,9 @@ def _reused_topics(
 ) -> Iterator[Record]:
     """Yield the records whose topic names an episode was given without their being said in it."""
     words = {term for utterance in utterances for term in terms_of(utterance.text)}
-    given = {topic_key(name) for episode in answer.episodes for name in episode.topic.split(",")}
+    given = {terms_key(name) for episode in answer.episodes for name in episode.topic.split(",")}
     for record in topics:
-        key = topic_key(record.title)
+        key = terms_key(record.title)
         if key in given and not set(key.split()) <= words:
             yield record
 
@@ -406,17 +406,8 @@ def _topic_of(utterances: Sequence[Utterance], language: str) -> str:
 
 
 def _episode_was_dismissed(context: CurationContext, episode: NewRecord) -> bool:
-    keys = removal_keys(episode.session_id, episode.title, only_one=True)
+    keys = episode_keys(episode.session_id, episode.title, only_one=True)
     return any(context.dismissed("episodes", key) for key in keys)
-
-
-def removal_keys(session_id: UUID | None, title: str, *, only_one: bool) -> list[str]:
-    """Return the keys by which a removed episode is recognised, so that it stays removed.
-
-    Args:
-        only_one: it is the only remaining episode of its session.
-    """
-    return [f"{session_id} {topic_key(title)}", *([f"{session_id}"] if only_one else [])]
 
 
 async def _episode_record(

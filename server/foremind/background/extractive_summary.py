@@ -259,11 +259,6 @@ def is_about(text: str, question: str) -> bool:
     return len(shared) >= max(1, len(subject) // 2)
 
 
-def topic_key(topic: str) -> str:
-    """Return the key of a topic name: that of "The Gardens" and "garden" is the same."""
-    return " ".join(sorted(set(terms_of(topic)))) or topic.casefold().strip()
-
-
 def _alike(text: str, other: str) -> bool:
     first, second = set(terms_of(text)), set(terms_of(other))
     return len(first & second) > 0.7 * min(len(first), len(second))

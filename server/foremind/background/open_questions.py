@@ -7,12 +7,12 @@ from uuid import UUID
 import numpy as np
 
 from foremind.background.curation_context import CurationContext
-from foremind.background.extractive_summary import Utterance, is_about, topic_key
+from foremind.background.extractive_summary import Utterance, is_about
 from foremind.domain.record import Details, NewRecord, Record, is_manual
 from foremind.retrieval.layer_recall import MIN_EPISODE_COSINE
 from foremind.retrieval.similarity_calibration import calibrated_passage_cosine
 from foremind.storage.record_changes import RecordChanges
-from foremind.text.tokenization import terms_of, words_of
+from foremind.text.tokenization import terms_key, terms_of, words_of
 
 _MAX_QUESTIONS = 50  # of a relationship, written by a model or rules
 
@@ -41,7 +41,7 @@ async def restore_open_questions(context: CurationContext, sessions: Collection[
                 restored = replace(
                     question, made_by=episode.made_by, occurred_at=episode.created_at
                 )
-                missing.setdefault(topic_key(text), restored)
+                missing.setdefault(terms_key(text), restored)
     wanted = [question for question in missing.values() if not _is_dismissed(context, question)]
     if wanted and context.policy.on("questions"):
 

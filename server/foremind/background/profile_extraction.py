@@ -1,6 +1,7 @@
 """Reads turns for the profile: at once by rules, and by a language model, some at a time."""
 
-from collections.abc import Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -10,22 +11,26 @@ import structlog
 
 from foremind.background.curation_context import CurationContext, Write
 from foremind.background.extractive_summary import Utterance, chars_of
-from foremind.background.profile import ProfileEntry, stated_in, write_profile
 from foremind.background.prompts import ProfileAnswer, SlottedValue, profile_prompt
 from foremind.background.step_definitions import Outcome
 from foremind.domain.companion import SLOT_ALIASES, ProfileSlot
-from foremind.domain.record import NewRecord
+from foremind.domain.errors import Conflict
+from foremind.domain.record import NewRecord, RecordLayer
 from foremind.domain.relationship import TranscriptTurn
+from foremind.memory.profile import ProfileEntry, profile_change
 from foremind.runtime.offload import run_or_offload
 from foremind.storage.record_changes import RecordChanges
 from foremind.text.pin_requests import text_to_pin
 from foremind.text.sentences import QUESTION_MARKS
+from foremind.text.statements.extraction import statements_in
 
 _MAX_STATED_TURNS = 40  # that rules read at once
 _MAX_TURNS = 24  # per request
 _MIN_USER_TURNS = 12  # before a session that is still active is read: what rules find is known
 _MAX_TOKENS = 600
 _MAX_VALUE_WORDS = 16  # more words are a story, not a value
+
+_PROFILE: tuple[RecordLayer, ...] = ("profile",)
 
 _log = structlog.get_logger("foremind.background")
 
@@ -140,6 +145,50 @@ async def _extract(context: CurationContext, utterances: Sequence[Utterance]) ->
         context.metrics.dropped.labels("invalid_entry").inc(rejected)
         _log.info("profile.rejected", relationship_id=context.relationship.id, entries=rejected)
     return valid
+
+
+async def write_profile(
+    context: CurationContext, changes: RecordChanges, entries: Sequence[ProfileEntry]
+) -> None:
+    """Apply statements to the profile.
+
+    Raises:
+        Conflict: the profile changed since the records of `context` were loaded.
+    """
+    if not entries:
+        return
+    present = context.records_of("profile")
+    if await changes.records_in_layers(_PROFILE) != {record.id for record in present}:
+        raise Conflict("The profile was changed concurrently.")
+    slots = context.policy.slots
+    change = await asyncio.to_thread(
+        profile_change, present, entries, slots, lambda key: context.dismissed("profile", key)
+    )
+    for record in change.added:
+        await changes.add(record)
+    for before, record in change.changed:
+        await changes.change(before.id, record, before.revision)
+    for before, details, turns in change.restated:
+        await changes.update_details(before.id, details)
+        await changes.add_sources(before.id, turns, ())
+    if change.removed:
+        await changes.remove(change.removed)
+
+
+def stated_in(utterances: Iterable[Utterance]) -> list[ProfileEntry]:
+    """Return the entries that rules find in a user's utterances, in the order of speaking."""
+    return [
+        ProfileEntry(
+            statement.slot,
+            statement.title,
+            statement.content,
+            (utterance.turn_id,),
+            holds=statement.holds,
+        )
+        for utterance in utterances
+        if utterance.by_user
+        for statement in statements_in(utterance.text)
+    ]
 
 
 def _stated(utterances: Sequence[Utterance]) -> list[str]:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from itertools import combinations
 
-from foremind.background.extractive_summary import Utterance, top_sentences, topic_key, topics_of
+from foremind.background.extractive_summary import Utterance, top_sentences, topics_of
 from foremind.domain.record import Record, is_manual, of_layer
 from foremind.text.languages.language_files import LANGUAGES
 from foremind.text.languages.prompt_words import day_in, heading_in, record_words
-from foremind.text.tokenization import terms_of
+from foremind.text.tokenization import terms_key, terms_of
 
 _MIN_OCCURRENCES = 3  # sessions or days with the topic, unless there is a conclusion on it
 _MAX_NOTES = 8  # notes and pinned texts that a paragraph is made of, the newest
@@ -25,7 +25,7 @@ _SENTENCES = 4
 _MAX_READ_BY_RULES = 40  # episodes that rules read for a paragraph, and sentences they rank
 _MAX_CHARS = 2000  # of a paragraph by rules
 _MAX_LINE_CHARS = 700  # of one source line of a paragraph
-_NO_TOPICS = frozenset({"", *(topic_key(record_words(code).a_chat) for code in LANGUAGES)})
+_NO_TOPICS = frozenset({"", *(terms_key(record_words(code).a_chat) for code in LANGUAGES)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,10 @@ class TopicCandidate:
         It names the topic, or none of the episode's ("We'll sell it"), and this is the first one.
         """
         words = set(terms_of(text))
-        keys = {self.key, *map(topic_key, self.names)}
+        keys = {self.key, *map(terms_key, self.names)}
         if any(words.issuperset(key.split()) for key in keys):
             return True
-        topics = [topic_key(name) for name in episode.details.topics]
+        topics = [terms_key(name) for name in episode.details.topics]
         return (
             topics[:1] != []
             and topics[0] in keys
@@ -118,17 +118,17 @@ def topic_candidates_in(
     names: defaultdict[str, list[str]] = defaultdict(list)
     episodes_by_key: defaultdict[str, list[Record]] = defaultdict(list)
     for episode in episodes:
-        for key, name in {topic_key(name): name for name in episode.details.topics}.items():
+        for key, name in {terms_key(name): name for name in episode.details.topics}.items():
             names[key].append(name)
             episodes_by_key[key].append(episode)
     known: dict[str, Record] = {}
     for topic in topics:
-        known.setdefault(topic_key(topic.title), topic)
+        known.setdefault(terms_key(topic.title), topic)
     for name in _topics_in_notes(notes):
-        names[topic_key(name)].append(name)
+        names[terms_key(name)].append(name)
     if mentions:
         for name in dict.fromkeys(ref for episode in episodes for ref in episode.refs):
-            names[topic_key(name)].append(name)
+            names[terms_key(name)].append(name)
         _add_mentions(episodes_by_key, names.keys() | known.keys(), episodes)
     keys = (names.keys() | known.keys()) - _NO_TOPICS
     sessions = {key: len({episode.session_id for episode in episodes_by_key[key]}) for key in keys}

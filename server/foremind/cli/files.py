@@ -12,20 +12,6 @@ import typer
 
 from foremind.app.builders import build_eraser
 from foremind.app.core import Core, core
-from foremind.background import three_way_merge
-from foremind.background.manual_edits import ManualEdit, ManualEditor
-from foremind.background.markdown_files import (
-    BASE,
-    CONFLICTS,
-    ExportedBase,
-    FileEdit,
-    RefusedEdit,
-    changed_files,
-    find_edits,
-    render_folder,
-)
-from foremind.background.record_removal import RecordRemover
-from foremind.background.three_way_merge import AskModel
 from foremind.cli.running import run, say
 from foremind.domain.errors import Conflict, InvalidFile, ModelServerError, NotFound, TooLarge
 from foremind.domain.policy import policy_for
@@ -35,6 +21,20 @@ from foremind.domain.settings.setting_levels import effective_settings
 from foremind.domain.settings.settings import load_settings
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.layout import Message
+from foremind.memory import three_way_merge
+from foremind.memory.manual_edits import ManualEdit, ManualEditor
+from foremind.memory.markdown_files import (
+    BASE,
+    CONFLICTS,
+    ExportedBase,
+    FileEdit,
+    RefusedEdit,
+    changed_files,
+    find_edits,
+    render_folder,
+)
+from foremind.memory.record_removal import RecordRemover
+from foremind.memory.three_way_merge import AskModel
 from foremind.storage.curation_store import CurationStore
 from foremind.storage.relationship_store import RelationshipStore
 

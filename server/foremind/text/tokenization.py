@@ -254,3 +254,8 @@ def count_terms(text: str, fallback: str = ENGLISH) -> dict[str, int]:
         english = Counter(_stems([_without_elision(word, language) for word in words], _ENGLISH))
         counts.update({term: english[term] for term in english.keys() - counts.keys()})
     return {term: min(count, _MAX_FREQUENCY) for term, count in counts.items()}
+
+
+def terms_key(text: str) -> str:
+    """Return the sorted terms of a short text: "The Gardens" and "garden" have the same."""
+    return " ".join(sorted(set(terms_of(text)))) or text.casefold().strip()

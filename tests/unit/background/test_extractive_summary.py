@@ -13,11 +13,11 @@ from foremind.background.extractive_summary import (
     sentences_of,
     settles,
     top_sentences,
-    topic_key,
     topics_of,
     with_full_stop,
 )
 from foremind.background.summary import summary_by_rules
+from foremind.text.tokenization import terms_key
 
 
 def said(*texts: str, replies: tuple[str, ...] = ()) -> list[Utterance]:
@@ -154,7 +154,7 @@ def test_a_question_is_settled_by_an_answer_about_its_subject() -> None:
 
 def test_topic_keys_ignore_number_and_articles() -> None:
     """Different words have different keys."""
-    assert topic_key("The Gardens") == topic_key("garden") != topic_key("gate")
+    assert terms_key("The Gardens") == terms_key("garden") != terms_key("gate")
 
 
 @pytest.mark.parametrize(

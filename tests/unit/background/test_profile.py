@@ -3,15 +3,7 @@
 from datetime import UTC, datetime
 
 from foremind.background.extractive_summary import Utterance
-from foremind.background.profile import (
-    ProfileChange,
-    ProfileEntry,
-    entry_key,
-    profile_change,
-    removal_key,
-    replaced_by_manual,
-    stated_in,
-)
+from foremind.background.profile_extraction import stated_in
 from foremind.domain.companion import (
     PROFILE_SLOTS,
     ProfileRules,
@@ -21,6 +13,14 @@ from foremind.domain.companion import (
 )
 from foremind.domain.record import Details, MadeBy, NewRecord, Record
 from foremind.llm.prompt.sections import profile_order
+from foremind.memory.profile import (
+    ProfileChange,
+    ProfileEntry,
+    entry_key,
+    profile_change,
+    removal_key,
+    replaced_by_manual,
+)
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 

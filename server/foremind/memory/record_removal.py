@@ -1,17 +1,17 @@
 """Removes a record permanently, so that background work does not make it again."""
 
 from datetime import datetime
+from uuid import UUID
 
-from foremind.background.episodes import removal_keys
-from foremind.background.extractive_summary import topic_key
-from foremind.background.profile import removal_key
 from foremind.domain.errors import NotFound
 from foremind.domain.record import Record
 from foremind.memory.erase import Eraser
 from foremind.memory.erasure_request import ErasureReceipt
+from foremind.memory.profile import removal_key
 from foremind.storage.curation_store import CurationStore
 from foremind.storage.record_changes import digest_of
 from foremind.storage.record_store import RecordStore
+from foremind.text.tokenization import terms_key
 
 
 class RecordRemover:
@@ -44,7 +44,7 @@ class RecordRemover:
                 if episode.layer == "episodes" and episode.session_id == record.session_id
             ]
             only_one = len(of_session) == 1
-            keys = removal_keys(record.session_id, record.title, only_one=only_one)
+            keys = episode_keys(record.session_id, record.title, only_one=only_one)
         else:
             keys = [_removal_key(record)]
         digests = [digest_of(relationship.salt, record.layer, key) for key in keys if key]
@@ -54,10 +54,19 @@ class RecordRemover:
         )
 
 
+def episode_keys(session_id: UUID | None, title: str, *, only_one: bool) -> list[str]:
+    """Return the keys by which a removed episode is recognised, so that it stays removed.
+
+    Args:
+        only_one: it is the only remaining episode of its session.
+    """
+    return [f"{session_id} {terms_key(title)}", *([f"{session_id}"] if only_one else [])]
+
+
 def _removal_key(record: Record) -> str:
     """Return the key by which background work recognises a removed record."""
     if record.layer == "topics":
-        return topic_key(record.title)
+        return terms_key(record.title)
     if record.layer in ("scratchpad", "questions"):
         return record.content
     return removal_key(record) if record.layer == "profile" else record.title

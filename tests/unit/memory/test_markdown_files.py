@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.background import markdown_files
-from foremind.background.markdown_files import (
+from foremind.domain.companion import Companion, CompanionSettings
+from foremind.domain.errors import InvalidFile
+from foremind.domain.record import NO_DETAILS, Record, RecordLayer, Revision
+from foremind.memory import markdown_files
+from foremind.memory.markdown_files import (
     BASE,
     LAYERS,
     ExportedBase,
@@ -20,9 +23,6 @@ from foremind.background.markdown_files import (
     changed_files,
     render_folder,
 )
-from foremind.domain.companion import Companion, CompanionSettings
-from foremind.domain.errors import InvalidFile
-from foremind.domain.record import NO_DETAILS, Record, RecordLayer, Revision
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 WREN = Companion(1, "wren", "Wren", "", "You are Wren.", CompanionSettings(), 1)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from foremind.background.three_way_merge import MergeResult, RecordVersion, keeps_both_edits, merge
 from foremind.llm.prompt.layout import Message
+from foremind.memory.three_way_merge import MergeResult, RecordVersion, keeps_both_edits, merge
 
 BASE = RecordVersion("goal", "Running", "Wants to run a marathon.")
 OURS = RecordVersion("goal", "Running", "Wants to run a marathon in Lisbon.")

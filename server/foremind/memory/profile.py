@@ -1,30 +1,23 @@
-"""The profile: what is known of a user, by slot; each entry is one clean value."""
+"""The profile: what is known of a user, by slot; each entry is one clean value. Pure."""
 
-import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from foremind.background.curation_context import CurationContext
-from foremind.background.extractive_summary import Utterance
 from foremind.domain.companion import SLOT_ALIASES, ProfileSlot, slot_rank
-from foremind.domain.errors import Conflict
 from foremind.domain.record import (
     Details,
     MadeBy,
     NewRecord,
     Record,
-    RecordLayer,
     is_manual,
 )
-from foremind.storage.record_changes import RecordChanges
 from foremind.text.statements.extraction import statements_in
-from foremind.text.tokenization import terms_of, words_of
+from foremind.text.tokenization import terms_key, terms_of, words_of
 
 _OPPOSITE = {"likes": "dislikes", "dislikes": "likes"}
-_PROFILE: tuple[RecordLayer, ...] = ("profile",)
 # Turns what others write of a user ("Lives in Braga") into what the user would say.
 _FIRST_PERSON = {
     "lives": "live", "works": "work", "is": "am", "has": "have", "speaks": "speak",
@@ -73,7 +66,7 @@ class _StoredEntry:
     @property
     def value(self) -> str:
         """Its content in comparable form."""
-        return _value(self.content)
+        return terms_key(self.content)
 
 
 @dataclass(slots=True)
@@ -84,22 +77,6 @@ class ProfileChange:
     changed: list[tuple[Record, NewRecord]] = field(default_factory=list)
     restated: list[tuple[Record, Details, tuple[int, ...]]] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
-
-
-def stated_in(utterances: Iterable[Utterance]) -> list[ProfileEntry]:
-    """Return the entries that rules find in a user's utterances, in the order of speaking."""
-    return [
-        ProfileEntry(
-            statement.slot,
-            statement.title,
-            statement.content,
-            (utterance.turn_id,),
-            holds=statement.holds,
-        )
-        for utterance in utterances
-        if utterance.by_user
-        for statement in statements_in(utterance.text)
-    ]
 
 
 def profile_change(
@@ -140,45 +117,12 @@ def replaced_by_manual(present: Sequence[Record], written: NewRecord, slots: Slo
 
 def entry_key(title: str, content: str) -> str:
     """Return the key of an entry, by which a removed entry is recognised and not made again."""
-    return f"{title}: {_value(content)}"
+    return f"{title}: {terms_key(content)}"
 
 
 def removal_key(record: Record) -> str:
     """Return the key of a profile record; inferred ones are recognised by their title."""
     return record.title if record.kind == "inferred" else entry_key(record.title, record.content)
-
-
-async def write_profile(
-    context: CurationContext, changes: RecordChanges, entries: Sequence[ProfileEntry]
-) -> None:
-    """Apply statements to the profile.
-
-    Raises:
-        Conflict: the profile changed since the records of `context` were loaded.
-    """
-    if not entries:
-        return
-    present = context.records_of("profile")
-    if await changes.records_in_layers(_PROFILE) != {record.id for record in present}:
-        raise Conflict("The profile was changed concurrently.")
-    slots = context.policy.slots
-    change = await asyncio.to_thread(
-        profile_change, present, entries, slots, lambda key: context.dismissed("profile", key)
-    )
-    for record in change.added:
-        await changes.add(record)
-    for before, record in change.changed:
-        await changes.change(before.id, record, before.revision)
-    for before, details, turns in change.restated:
-        await changes.update_details(before.id, details)
-        await changes.add_sources(before.id, turns, ())
-    if change.removed:
-        await changes.remove(change.removed)
-
-
-def _value(content: str) -> str:
-    """Return the sorted stems of a text: texts with the same ones are the same value."""
-    return " ".join(sorted(set(terms_of(content)))) or content.casefold().strip()
 
 
 def _stems(content: str) -> set[str]:
@@ -245,7 +189,7 @@ def _opposite_of(stored: Sequence[_StoredEntry], entry: ProfileEntry) -> _Stored
         for other in stored
         if other.slot == opposite and not (other.removed or other.is_manual)
     )
-    return next((other for other in candidates if other.value == _value(entry.content)), None)
+    return next((other for other in candidates if other.value == terms_key(entry.content)), None)
 
 
 def _reverse(stored: _StoredEntry, entry: ProfileEntry) -> None:
@@ -275,14 +219,14 @@ def _is_same_fact(stored: _StoredEntry, entry: ProfileEntry, slot: ProfileSlot) 
     if slot.kind == "people":  # "dog" and "dog Scout"
         stored_terms, entry_terms = _stems(stored.content), _stems(entry.content)
         return bool(stored_terms) and (stored_terms <= entry_terms or entry_terms <= stored_terms)
-    return stored.value == _value(entry.content)
+    return stored.value == terms_key(entry.content)
 
 
 def _restate(stored: _StoredEntry, entry: ProfileEntry, slot: ProfileSlot) -> None:
     """Count a statement of a stored fact, and take over its wording where that is better."""
     is_new = entry.last_turn > stored.details.turn
     details = stored.details
-    if stored.value != _value(entry.content):
+    if stored.value != terms_key(entry.content):
         shorter = slot.kind == "people" and len(entry.content) < len(stored.content)
         if not shorter and (is_new or slot.kind == "people"):
             stored.content, stored.title = entry.content, entry.title

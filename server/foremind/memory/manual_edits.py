@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import msgspec
 
-from foremind.background.profile import Slots, replaced_by_manual
 from foremind.domain.clock import Clock
 from foremind.domain.companion import PROFILE_SLOTS
 from foremind.domain.errors import Conflict, InvalidMessage, NotFound
@@ -21,6 +20,7 @@ from foremind.domain.record import (
     of_layer,
     search_text,
 )
+from foremind.memory.profile import Slots, replaced_by_manual
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.storage.record_store import RecordStore
 from foremind.text.tokenization import words_of
