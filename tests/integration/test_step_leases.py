@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 from foremind.app.core import Core
-from foremind.background.retry_policy import HELD_FOR
-from foremind.background.step_definitions import STEPS_BY_NAME
+from foremind.background.step_definitions import HELD_FOR, STEPS_BY_NAME
 from foremind.domain.companion import CompanionFile
 from foremind.domain.step import (
     Claim,

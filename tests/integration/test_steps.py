@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from foremind.background.retry_policy import HELD_FOR
+from foremind.background.step_definitions import HELD_FOR
 from foremind.domain.record import NewRecord
 from foremind.domain.settings.settings import Settings
 from foremind_eval.doubles.background_answers import background_answer

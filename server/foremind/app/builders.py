@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 from foremind.app.core import Core
-from foremind.background.retry_policy import HELD_FOR
-from foremind.background.step_definitions import STEPS_BY_NAME
+from foremind.background.step_definitions import HELD_FOR, STEPS_BY_NAME
 from foremind.background.step_runner import StepRunner
 from foremind.background.worker import BackgroundWorker
 from foremind.llm.model_selection import ChatModels

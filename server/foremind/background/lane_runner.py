@@ -7,13 +7,14 @@ import structlog
 
 from foremind.background.curation_context import CurationContext
 from foremind.background.lanes import RunningLane
-from foremind.background.retry_policy import after_failure, until_tomorrow
 from foremind.background.step_definitions import (
     FOLLOW_UP_DELAY,
     STEPS_BY_NAME,
     StepName,
+    after_failure,
     due_steps,
     scheduled_steps,
+    until_tomorrow,
 )
 from foremind.background.step_runner import StepRunner
 from foremind.domain.clock import Clock

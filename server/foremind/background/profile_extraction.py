@@ -1,8 +1,9 @@
-"""Reads turns for the profile: at once by rules, and by a language model, some at a time."""
+"""Makes the profile: at once by rules, by a language model, and weekly of how a user talks."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
+from statistics import median
 from typing import Any
 from uuid import UUID
 
@@ -10,16 +11,18 @@ import msgspec
 import structlog
 
 from foremind.background.curation_context import CurationContext, Write
+from foremind.background.due_work import usage_patterns_due
 from foremind.background.extractive_summary import Utterance, chars_of
 from foremind.background.prompts import ProfileAnswer, SlottedValue, profile_prompt
 from foremind.background.step_definitions import Outcome
 from foremind.domain.companion import SLOT_ALIASES, ProfileSlot
 from foremind.domain.errors import Conflict
 from foremind.domain.record import NewRecord, RecordLayer
-from foremind.domain.relationship import TranscriptTurn
+from foremind.domain.relationship import SessionUsage, TranscriptTurn
 from foremind.memory.profile import ProfileEntry, profile_change
 from foremind.runtime.offload import run_or_offload
 from foremind.storage.record_changes import RecordChanges
+from foremind.text.languages.prompt_words import record_words
 from foremind.text.pin_requests import text_to_pin
 from foremind.text.sentences import QUESTION_MARKS
 from foremind.text.statements.extraction import statements_in
@@ -30,6 +33,9 @@ _MIN_USER_TURNS = 12  # before a session that is still active is read: what rule
 _MAX_TOKENS = 600
 _MAX_VALUE_WORDS = 16  # more words are a story, not a value
 
+_MIN_SESSIONS = 10
+# Of a user's messages, in UTF-8, whose characters take more bytes where a word has fewer of them.
+_SHORT_BYTES, _LONG_BYTES = 30, 250
 _PROFILE: tuple[RecordLayer, ...] = ("profile",)
 
 _log = structlog.get_logger("foremind.background")
@@ -225,3 +231,57 @@ def _entry(
     if name == "favourites" and colon and favourite:
         title, content = f"favourite {subject.casefold()}", favourite
     return ProfileEntry(name, title, content, turns, "model", slotted.holds)
+
+
+async def update_usage_patterns(context: CurationContext) -> Outcome:
+    """Rewrite the inferred part of the profile, once a week or after an erasure."""
+    relationship = context.relationship
+    change_set = relationship.inferences_to_redo
+    if change_set is None and not usage_patterns_due(relationship.habits_at, context.now):
+        return Outcome()
+    if change_set is not None and relationship.change_sets_for("episodes"):
+        return Outcome()  # scheduled again once these are rewritten
+    await context.load()
+    sessions = await context.curation.session_usage(relationship.id)
+    patterns = usage_patterns_of(sessions, await context.language())
+    known = {
+        entry.title: entry for entry in context.records_of("profile") if entry.kind == "inferred"
+    }
+
+    async def write(changes: RecordChanges) -> None:
+        for title, text in patterns.items() if context.policy.on("profile") else ():
+            if context.dismissed("profile", title):
+                continue
+            record = NewRecord("profile", text, "rules", title=title, kind="inferred")
+            if title not in known:
+                await changes.add(record)
+            elif known[title].content != text and known[title].made_by == "rules":
+                await changes.change(known[title].id, record)
+        await changes.remove(
+            [
+                entry.id
+                for title, entry in known.items()
+                if title not in patterns and entry.made_by == "rules"
+            ]
+        )
+        await changes.connection.execute("record_usage_patterns_at", relationship.id, context.now)
+        if change_set is not None:
+            await changes.remove_change_set(change_set)
+
+    context.plan(write)
+    context.count_by_rules("habits")
+    return Outcome(produced=True)
+
+
+def usage_patterns_of(sessions: Sequence[SessionUsage], language: str) -> dict[str, str]:
+    """Return usage patterns by title, as instructions; none for fewer than ten sessions. Pure.
+
+    The titles are labels, which prompts show in the player's language.
+    """
+    if len(sessions) < _MIN_SESSIONS:
+        return {}
+    words = record_words(language)
+    length = median(session.bytes / session.said for session in sessions)
+    if _SHORT_BYTES < length < _LONG_BYTES:
+        return {}
+    return {"answers": words.short_answers if length <= _SHORT_BYTES else words.long_answers}

@@ -9,11 +9,14 @@ from foremind.background.due_work import is_over, is_stale, next_retention, next
 from foremind.background.episodes import update_episodes
 from foremind.background.lanes import RunningLane
 from foremind.background.notes import update_notes
-from foremind.background.profile_extraction import save_stated_facts, update_profile
+from foremind.background.profile_extraction import (
+    save_stated_facts,
+    update_profile,
+    update_usage_patterns,
+)
 from foremind.background.step_definitions import Outcome, StepName, lane_of
 from foremind.background.summary import summarise
 from foremind.background.topics import update_topics
-from foremind.background.usage_patterns import update_usage_patterns
 from foremind.domain.policy import Policy, policy_for
 from foremind.domain.record import RECORD_LAYERS
 from foremind.domain.relationship import RelationshipState

@@ -11,7 +11,7 @@ from foremind.background.core_memory import (
     core_memory_sources,
     with_manual_lines,
 )
-from foremind.background.usage_patterns import usage_patterns_of
+from foremind.background.profile_extraction import usage_patterns_of
 from foremind.domain.record import Details, Record
 from foremind.domain.relationship import SessionUsage
 from foremind.text.sentences import sentence_keys, sentences_in

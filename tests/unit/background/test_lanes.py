@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from foremind.background.lanes import MAX_HELD_BACK, HeldBack, Limit, RunningLane, RunningLanes
-from foremind.background.retry_policy import after_failure
-from foremind.background.step_definitions import STEPS_BY_NAME
+from foremind.background.step_definitions import STEPS_BY_NAME, after_failure
 from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.relationship import RelationshipState
 from foremind.domain.step import ClaimLimits, Lane, StepState
