@@ -239,7 +239,7 @@ WHERE relationship.id = $1;
 
 -- name: turns_after
 -- Lists what was said in a relationship after a cursor, with significance and use in episodes.
-SELECT turn.id, turn.session_id, turn.speaker, turn.content, turn.created_at,
+SELECT turn.id, turn.session_id, turn.speaker, turn.content, turn.created_at, turn.embedding,
     coalesce(memory.significance, 0) AS significance,
     EXISTS (
         SELECT FROM record_sources AS source

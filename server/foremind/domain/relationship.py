@@ -5,6 +5,8 @@ from datetime import datetime
 from uuid import UUID
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.record import RecordLayer
@@ -126,7 +128,11 @@ class RelationshipState:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptTurn:
-    """A turn as curation reads it; significance once ingested, `narrated`: an episode covers it."""
+    """A turn as curation reads it; its significance once ingested.
+
+    `narrated`: an episode covers it. `vector`, float32 [dimension], of turns that are read for the
+    first time, once ingested.
+    """
 
     id: int
     session_id: UUID
@@ -135,6 +141,7 @@ class TranscriptTurn:
     created_at: datetime
     significance: float
     narrated: bool
+    vector: npt.NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True, slots=True)

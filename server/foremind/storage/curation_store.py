@@ -5,6 +5,7 @@ from datetime import datetime
 from uuid import UUID
 
 import msgspec
+import numpy as np
 
 from foremind.domain.announcements import StateChanged
 from foremind.domain.relationship import (
@@ -92,7 +93,13 @@ class CurationStore:
         rows = await self._database.for_relationship(relationship_id).rows(
             "turns_after", relationship_id, turn_id, limit
         )
-        return [TranscriptTurn(**dict(row)) for row in rows]
+        turns = []
+        for row in rows:
+            values = dict(row)
+            vector = values.pop("embedding")
+            values["vector"] = None if vector is None else np.asarray(vector.to_numpy(), np.float32)
+            turns.append(TranscriptTurn(**values))
+        return turns
 
     async def turns(self, relationship_id: int, turn_ids: Sequence[int]) -> list[TranscriptTurn]:
         """Return turns by id, oldest first, except those that were erased."""
