@@ -180,10 +180,21 @@ ON CONFLICT DO NOTHING;
 
 -- name: end_wait
 -- Stores vectors of turns, if the store's model made them, and ends the wait of turns for steps.
--- It counts the vectors that it stored.
+-- It counts the vectors that it stored. A message without a reply has background work wait for a lull,
+-- as a reply has, unless it is to look sooner.
 WITH ended AS (
     DELETE FROM curation_steps
     WHERE relationship_id = $1 AND turn_id = ANY ($5::bigint[]) AND step = ANY ($6::text[])
+), gathering AS (
+    UPDATE relationships SET due_at = $7::timestamptz
+    WHERE id = $1 AND coalesce(due_at > $7, true) AND EXISTS (
+        SELECT FROM turns AS said
+        WHERE said.relationship_id = $1 AND said.id = ANY ($5::bigint[]) AND speaker = 'user'
+            AND said.id > noted_turn_id AND NOT EXISTS (
+                SELECT FROM turns AS reply
+                WHERE reply.relationship_id = $1 AND reply.reply_to = said.id
+            )
+    )
 ), vectors AS (
     UPDATE turns SET embedding = made.embedding
     FROM embedding_model, unnest($2::bigint[], $3::halfvec[]) AS made (id, embedding)

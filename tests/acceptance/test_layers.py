@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from datetime import timedelta
 from typing import Any
 
 import httpx2
@@ -18,6 +19,7 @@ from foremind.domain.companion import (
     ScratchpadRules,
 )
 from foremind_eval.doubles.background_answers import background_answer
+from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Chat
 from tests.acceptance.world import A_DAY, World, world
 from tests.conftest import (
@@ -26,6 +28,7 @@ from tests.conftest import (
     StartServer,
     all_announcements_handled,
     eventually,
+    eventually_async,
     owner_of,
 )
 
@@ -99,6 +102,30 @@ async def test_a_message_without_a_reply_is_read_as_well(start: StartServer) -> 
         await w.wait_until_idle()
         assert [entry["content"] for entry in await w.records("profile", "home")] == ["Porto"]
         assert "Porto" in str(await w.records("scratchpad"))
+
+
+async def test_a_message_left_by_a_killed_process_is_read_after_the_lull(
+    start: StartServer,
+) -> None:
+    """With nobody typing: that process stored it, and nothing more."""
+    clock = ManualClock()
+    core = (await start(clock=clock)).app.core
+    mara = await core.stores.companions.put(CompanionFile("mara", "Mara", "A persona."))
+    turns, said = core.stores.turns, clock.now()
+    session = await turns.open_session("ana", "Ana", mara.id, said, lifetime=timedelta(days=1))
+    await turns.commit_message(session, "1", "I live in Porto", said)
+
+    async def is_read() -> bool:
+        await clock.advance(1.0)
+        return bool(
+            await owner_of(core).fetchval(
+                "SELECT count(DISTINCT layer) = 2 FROM records "
+                "WHERE layer IN ('profile', 'scratchpad')"
+            )
+        )
+
+    await eventually_async(is_read)
+    assert 45 <= (clock.now() - said).total_seconds() < 75
 
 
 async def test_a_reply_made_anew_is_read_for_notes_with_its_message(start: StartServer) -> None:

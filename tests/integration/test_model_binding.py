@@ -107,7 +107,7 @@ async def test_a_vector_that_is_being_stored_keeps_its_model(
     async with built.database.transaction(session.relationship_id) as connection:
         relationship_id = session.relationship_id
         stored = await connection.row(
-            "end_wait", relationship_id, [turn.id], [vector], fingerprint, [], []
+            "end_wait", relationship_id, [turn.id], [vector], fingerprint, [], [], NOW
         )
         assert stored == (1,)
         starting = asyncio.create_task(start())

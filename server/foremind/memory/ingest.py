@@ -296,7 +296,7 @@ class MemoryIngester:
         rated = any(request.rating is not None for request in ready.requests)
         steps = _INGESTED_AS_RATED if rated else _INGESTED
         judged = [outcome.judged for outcome in outcomes]
-        await transaction.end_wait([passed.turn.id for passed in judged], steps, ready.fresh)
+        await transaction.end_wait([passed.turn.id for passed in judged], steps, ready.fresh, now)
         unread = [
             outcome.judged.unread_question
             for outcome in outcomes

@@ -24,7 +24,7 @@ from foremind.domain.memory import (
     SimilarMemory,
     StatedFact,
 )
-from foremind.domain.step import TurnStep
+from foremind.domain.step import LULL, TurnStep
 from foremind.domain.turn import ExchangeTurn, TurnsToRemember, TurnToRemember
 from foremind.storage.companion_store import relationship_settings, settings_from_json
 from foremind.storage.database import Database
@@ -158,9 +158,15 @@ class IngestTransaction:
         return stored
 
     async def end_wait(
-        self, turns: Sequence[int], steps: Sequence[TurnStep], vectors: Mapping[int, Vector]
+        self,
+        turns: Sequence[int],
+        steps: Sequence[TurnStep],
+        vectors: Mapping[int, Vector],
+        now: datetime,
     ) -> None:
         """Store vectors of turns, and record that these steps have processed the turns.
+
+        What was not answered is read by other steps after a lull.
 
         Raises:
             ModelMismatch: the store belongs to another embedding model.
@@ -173,6 +179,7 @@ class IngestTransaction:
             self._fingerprint,
             list(turns),
             list(steps),
+            now + LULL,
         )
         if row is None or row["stored"] != len(vectors):
             raise _other_model()
