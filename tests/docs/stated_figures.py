@@ -289,13 +289,14 @@ def _layers(result: Any) -> Iterator[Statement]:
             )
     tokens, repeating = result["tokens"], result["repeating"]
     hot = next(layer for layer in result["layers"] if layer["layer"] == "hot")
-    assert result["repeating_evidence"] == evidence
+    assert result["repeating_evidence"] <= evidence
     yield (
         "docs/layers.md",
         f"A prompt takes {tokens:.0f} tokens. If every layer said all that it holds, the same "
         f"prompts would take {repeating:.0f}: stating things once saves {repeating - tokens:.0f} "
-        f"tokens ({1 - tokens / repeating:.0%}) and costs no evidence ({evidence:.3f} with and "
-        f"without it). The largest part, {hot['repeating'] - hot['tokens']:.0f} tokens, is what",
+        f"tokens ({1 - tokens / repeating:.0%}) and costs no evidence ({evidence:.3f} with it, "
+        f"{result['repeating_evidence']:.3f} without). The largest part, "
+        f"{hot['repeating'] - hot['tokens']:.0f} tokens, is what",
     )
     weeks = result["weeks"]
     first, last = weeks[0], weeks[-1]
