@@ -85,8 +85,8 @@ MINIMUM_SCORES = (
 
 # "Places I want to go to" names no goal; "Rome is the place I want to visit" does.
 _OF_SOMETHING = re.compile(
-    r"(?P<equated>\b(?:is|are|was|were)(?: the| an?)? )?\b(?:things?|places?|stuff|people|person|"
-    r"ones?|what(?:ever)?|(?:some|any|every)(?:thing|one|body|where)|all) $",
+    r"(?P<equated>\b(?:is|are|was|were)(?: the| an?)? )?"
+    r"\b(?:things|places?|stuff|people|(?:some|any|every)(?:thing|one|body|where)) $",
     re.IGNORECASE,
 )
 
@@ -95,7 +95,8 @@ def minimum_scores_in(text: str, fallback: str = ENGLISH) -> list[MinimumScore]:
     """Return the minimum scores that apply to `text`; none to other languages than English."""
     if language_of(text, fallback) != ENGLISH:
         return []
-    sentences = chat_sentences(text[:MAX_CHARS])  # "my names ana", "dont call me sweetie"
+    # "My names ana", "dont call me sweetie"; what is bold is not played.
+    sentences = chat_sentences(text[:MAX_CHARS].replace("**", ""), whole=False)
     chat = "\n".join(sentence.text for sentence in sentences)
 
     def applies(minimum: MinimumScore) -> bool:

@@ -65,15 +65,20 @@ class ChatSentence:
     asks: bool
 
 
-def chat_sentences(text: str) -> list[ChatSentence]:
-    """Return the sentences of a text that may be meant as they stand."""
+def chat_sentences(text: str, *, whole: bool = True) -> list[ChatSentence]:
+    """Return the sentences of a text that may be meant as they stand.
+
+    Args:
+        whole: a text about words, or a play, has none; otherwise only its sentences that are about
+            words or played are left out, and what follows one that ends with a colon.
+    """
     text = own_words(text)
     text = "\n".join(" ".join(line.split()) for line in text.split("\n") if line.strip())
     text = _QUOTED_LINE.sub("\n", _FENCED.sub("\n", text))
     text = _CODE.sub('""', _APOSTROPHE.sub("'", text))
     text = _AMENDED.sub(r", i mean \1", without_assent(text))
     plain = _QUOTATION.sub(_quoted, _PLAYED.sub(_emphasised, text))
-    if "\0" in plain or pattern("about_words").search(text) or _SCRIPT.search(text):
+    if whole and ("\0" in plain or _is_about_words(text)):
         return []
     plain = _TRAILING_OFF.sub(", ", _ABBREVIATION.sub(r"\1", _SMILEY.sub(". ", plain)))
     if plain.isupper():
@@ -81,10 +86,18 @@ def chat_sentences(text: str) -> list[ChatSentence]:
     sentences = []
     for sentence in _SENTENCE_END.split(_REPEATED.sub(r"\1", plain)):
         ended = sentence.rstrip() if sentence.count('"') == 2 else sentence.rstrip("\"') ")
+        if not whole and ("\0" in ended or _is_about_words(ended)):
+            if ended.endswith(":"):
+                break
+            continue
         words = in_full(ended.rstrip(".!?… ").strip())
         if words or ended:
             sentences.append(ChatSentence(words, "?" in ended[-3:]))
     return sentences
+
+
+def _is_about_words(text: str) -> bool:
+    return bool(pattern("about_words").search(text) or _SCRIPT.search(text))
 
 
 def own_words(text: str) -> str:
