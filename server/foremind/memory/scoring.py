@@ -49,7 +49,8 @@ _EMPTY_TERMS = frozenset(
         "haha hehe lol well thanks thank"
     )
 )
-_MIN_REPEATED = 8  # words of a text that only repeats a few
+# The words of a text that only repeats a few, and how many those are. A long plan repeats many.
+_MIN_REPEATED, _MAX_FEW = 8, 12
 
 _REQUESTED = 0.75  # as reminders have in `minimum_scores`
 
@@ -116,7 +117,8 @@ def score_significance(
 def _says_nothing(text: str, fallback: str) -> bool:
     """Return whether a text has no word that tells anything, or only repeats a few."""
     words = words_of(text)
-    if len(words) >= _MIN_REPEATED and 4 * len(set(words)) <= len(words):
+    different = len(set(words))
+    if len(words) >= _MIN_REPEATED and 4 * different <= len(words) and different <= _MAX_FEW:
         return True
     terms = set(terms_of(text, fallback)) - _EMPTY_TERMS
     told = any(len(set(term)) > 1 or term.isdecimal() for term in terms)

@@ -167,3 +167,12 @@ def test_a_companion_can_refuse_the_rules_of_languages() -> None:
     """With the classifier, whose place they take."""
     rules = SignificanceRules(learned=False)
     assert score_significance("Mein Hund heißt Bello", None, rules).score == 0
+
+
+def test_a_long_plan_is_no_repetition() -> None:
+    """Although most of its words occur often; one word over and over is."""
+    days = (
+        f"On day {n} we do {n} squats, {n} rows, {n} lunges and {n} presses. " for n in range(40)
+    )
+    assert score_significance("".join(days), 3.0, PLAIN).score >= 0.5
+    assert score_significance("x " * 101, 3.0, PLAIN).score < 0.3
