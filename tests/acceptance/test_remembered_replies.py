@@ -29,6 +29,31 @@ async def test_replies_are_remembered_as_set(
         assert said & {SYMPATHY, NEWS} == kept
 
 
+@pytest.mark.parametrize("setting", ["informative", "all"])
+async def test_what_a_companion_says_of_itself_weighs_as_any_news(
+    start: StartServer, setting: str
+) -> None:
+    """It may be made up, and contradict the card; where replies count alike, it does as well."""
+    claims = [
+        "My name is Mina, born beside the harbour at Skerry.",
+        "I never eat meat, since the butcher beside the harbour burned down.",
+        "My favourite colour is teal, like the harbour at Skerry in winter.",
+        "My goal is to build a lighthouse out of driftwood and whalebone.",
+    ]
+    replies = iter(claims)
+    async with world(start, model=True, remember_replies=setting) as w:
+        assert w.model is not None
+        w.model.script.reply = lambda _: [next(replies)]
+        await w.talk("Tell me.", "More?", "And then?", "What else?")
+        kept = {text: memory for text, memory in (await w.memories()).items() if text in claims}
+        assert kept
+        for memory in kept.values():
+            reasons = {reason["name"] for reason in memory["reasons"]}
+            minimum = not reasons.isdisjoint({"identity", "goal", "constraint", "preference"})
+            assert minimum is (setting == "all"), memory
+            assert minimum or memory["significance"] < 0.61  # as much as is learned
+
+
 async def test_todays_date_is_no_news(start: StartServer) -> None:
     """The prompt says it, and small models repeat it."""
     async with world(start, model=True) as w:

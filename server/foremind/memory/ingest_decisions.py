@@ -1,5 +1,6 @@
 """Decides what becomes of turns that are ingested, and of the memories near them. Pure."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,6 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from foremind.domain.companion import SignificanceRules
 from foremind.domain.memory import (
     Fact,
     MemoryChanges,
@@ -35,6 +37,7 @@ from foremind.memory.contextual_embedding import (
     standalone_text,
 )
 from foremind.memory.exclusive_facts import facts_in
+from foremind.memory.minimum_scores import MINIMUM_SCORES
 from foremind.memory.reply_information import is_informative
 from foremind.memory.scoring import (
     SignificanceScore,
@@ -57,6 +60,9 @@ _TYPE_OF_SAID = "conversation"
 _SUPERSEDED_BY_MODEL = "the language model found that it no longer holds"
 _TURNS_BEFORE = 4  # that a reply is compared with
 _MAX_SIMILAR = 10  # memories, as many as are read
+# A model that plays a companion makes up what it says of itself, which its card tells.
+_OF_ITSELF = {minimum.name: 0.0 for minimum in MINIMUM_SCORES}
+_ITS_NAME = re.compile(r"name(?! of )\b")  # a slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +147,9 @@ class TurnJudge:
         is_significant = is_significant and turn.remembered_as is None
         consolidates = policy.consolidate and not happened
         states = is_significant and consolidates
-        facts = facts_in(turn.content, self._seen.language) if states else ()
+        facts = facts_in(turn.content, self._seen.language) if states else []
+        if self._is_played(turn):
+            facts = [fact for fact in facts if not _ITS_NAME.match(fact.slot)]
         return JudgedTurn(
             turn, request, session, position, verdict, is_significant, consolidates, facts
         )
@@ -150,14 +158,14 @@ class TurnJudge:
         self, session: Sequence[TurnToRemember], position: int, rating: int | None
     ) -> SignificanceScore:
         """Score a turn for what it says and for what it answers."""
-        rules, text, language = self._policy.rules, session[position].content, self._seen.language
-        asks = _only_asks(session[position], language)
+        said, text, language = session[position], session[position].content, self._seen.language
+        rules, asks = self._rules_for(said), _only_asks(said, language)
 
         def own_score(turn: ExchangeTurn) -> float:
             asks = _only_asks(turn, language)
             learned = self._log_odds(turn.content, turn.vector, asks=asks)
             return score_significance(
-                turn.content, learned, rules, asks=asks, fallback=language
+                turn.content, learned, self._rules_for(turn), asks=asks, fallback=language
             ).score
 
         minimum = (rules.floors or {}).get("answer", MIN_ANSWER_SCORE)
@@ -167,6 +175,17 @@ class TurnJudge:
             return score_from_rating(text, rating, rules, answer, asks=asks, fallback=language)
         learned = self._log_odds(text, session[position].vector, asks=asks)
         return score_significance(text, learned, rules, answer, asks=asks, fallback=language)
+
+    def _is_played(self, turn: ExchangeTurn) -> bool:
+        """Return whether a turn is a companion's, whose words do not count like the user's."""
+        return turn.speaker == "companion" and self._policy.remember_replies != "all"
+
+    def _rules_for(self, turn: ExchangeTurn) -> SignificanceRules:
+        """Return the rules for a speaker: what companions say of themselves has no minimum."""
+        rules = self._policy.rules
+        if not self._is_played(turn):
+            return rules
+        return msgspec.structs.replace(rules, floors={**(rules.floors or {}), **_OF_ITSELF})
 
     def _log_odds(self, text: str, vector: Vector | None, *, asks: bool) -> float | None:
         """Return the significance classifier's log odds; None without classifier or vector.

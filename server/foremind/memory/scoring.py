@@ -146,11 +146,9 @@ def score_from_rating(
     The significance is a tenth of it: by default 1 and 2 are not kept, and 9 and 10 never fade.
     The rating replaces the signals and the classifier, but not the minimum scores.
     """
+    minimums = _minimum_scores(text, rules, answer, asks=asks, fallback=fallback)
     reasons = sorted(
-        (
-            Reason("model", rating / 10),
-            *_minimum_scores(text, rules, answer, asks=asks, fallback=fallback),
-        ),
+        (reason for reason in (Reason("model", rating / 10), *minimums) if reason.score > 0),
         key=lambda reason: -reason.score,
     )
     return SignificanceScore(reasons[0].score, tuple(reasons))
