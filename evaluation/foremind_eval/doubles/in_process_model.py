@@ -38,6 +38,7 @@ class InProcessModel(OpenAIChatModel):
         max_tokens: int,
         temperature: float,
         purpose: str,
+        speaker: str = "",
         *,
         may_be_empty: bool = False,
     ) -> AsyncGenerator[str, None]:
