@@ -24,8 +24,9 @@ _CONTINUE = re.compile(
 )
 #: The tags of passages of files and pages; a template may name the later ones before the first.
 _PASSAGES = (
-    "context", "files_info", "files", "documents", "document", "search_results", "references",
-    "sources", "source", "knowledge", "passages", "results", "ATTACHMENT_FILE",
+    "context", "files_info", "files", "attached_files", "file", "attachments", "attachment",
+    "documents", "document", "web_search_results", "search_results", "references", "sources",
+    "source", "knowledge", "passages", "results", "ATTACHMENT_FILE",
 )  # fmt: skip
 #: What begins a template or a note behind the question.
 _TEMPLATE = re.compile(r"^#+ ?task\b|<!--", re.IGNORECASE | re.MULTILINE)
@@ -147,7 +148,7 @@ def _is_task(messages: Sequence[Said]) -> bool:
     if spoken[-1].speaker == "companion":
         return False
     passages, text = _taken_apart(spoken[-1].text)
-    if passages:
+    if passages or _below_heading(text)[0]:
         return False
     if all(said.speaker == "user" for said in spoken):
         instructions = next((said.text for said in messages if said.speaker is None), "")
@@ -190,10 +191,10 @@ def _taken_apart(text: str) -> tuple[str, str]:
 
 def _passages(text: str) -> slice | None:
     """Return where passages stand in a text, from their first tag to their last one."""
-    for tag in _PASSAGES:
-        opened, closed = text.find(f"<{tag}"), text.rfind(f"</{tag}>")
+    for tag in (*(f"<{tag}>" for tag in _PASSAGES), "[ATTACHED_FILES]"):
+        opened, closed = text.find(tag[:-1]), text.rfind(f"{tag[0]}/{tag[1:]}")
         if 0 <= opened < closed:
-            return slice(opened, closed + len(tag) + 3)
+            return slice(opened, closed + len(tag) + 1)
     return None
 
 

@@ -49,7 +49,8 @@ _ANY_UNIT = r"(?:day|weekend|week|fortnight|month|year|hour|hr|minute|min)"
 _SEASON = r"(?:spring|summer|autumn|fall|winter)"
 _HOLIDAY = (
     r"(?:christmas eve|christmas(?: day)?|xmas|boxing day|new year'?s? eve|new year'?s? day|"
-    r"new year'?s?|easter|good friday|hallowe'?en|valentine'?s?(?: day)?|thanksgiving)"
+    r"new year'?s?|easter(?: sunday| monday)?|good friday|hallowe'?en|valentine'?s?(?: day)?|"
+    r"thanksgiving)"
 )
 _LAST = r"(?:last|past|previous)"
 _NEXT = r"(?:next|coming|this coming)"
@@ -157,6 +158,10 @@ _HOLIDAYS = {
     "new year": (12, 31, 2), "new years": (12, 31, 2), "halloween": (10, 31, 1),
     "valentines day": (2, 14, 1), "valentines": (2, 14, 1), "valentine": (2, 14, 1),
     "valentine day": (2, 14, 1),
+}  # fmt: skip
+# Days after Easter Sunday, and length in days.
+_OF_EASTER = {
+    "good friday": (-2, 1), "easter": (-2, 4), "easter sunday": (0, 1), "easter monday": (1, 1),
 }  # fmt: skip
 _MONTH_FIRST_REGIONS = frozenset({"AS", "GU", "MP", "PH", "PR", "US", "VI"})
 # Where either order is usual: English without its region, and countries and languages of both.
@@ -322,7 +327,7 @@ def _named(expression: str, now: datetime, direction: Direction, tag: str) -> Sp
          if word in expression[: -len(name)].split()), ""
     )  # fmt: skip
     words = name.split()
-    if words[-1].rstrip("s") in _DAYS:
+    if words[-1].rstrip("s") in _DAYS and not re.fullmatch(_HOLIDAY, name):
         return _period(relation, words, noon, direction)
     if name.isdigit():
         return _period_around(noon.replace(year=int(name), month=1, day=1), "year")
@@ -501,12 +506,13 @@ def _days_of_year(noon: datetime, month: int, day: int, days: int, year: int) ->
 
 
 def _movable_holiday(noon: datetime, title: str, year: int) -> Span:
-    """Return Easter (Friday to Monday), Good Friday, or Thanksgiving of the United States."""
+    """Return Easter (Friday to Monday), one of its days, or Thanksgiving of the United States."""
     if title == "thanksgiving":
         first = noon.replace(year=year, month=11, day=1)
         return day_of(first + timedelta(days=(3 - first.weekday()) % 7 + 21))
-    friday = day_of(_easter_sunday(noon, year)).start - timedelta(days=2)
-    return Span(friday, friday + timedelta(days=1 if title == "good friday" else 4))
+    after, days = _OF_EASTER[title]
+    start = day_of(_easter_sunday(noon, year)).start + timedelta(days=after)
+    return Span(start, start + timedelta(days=days))
 
 
 def _easter_sunday(noon: datetime, year: int) -> datetime:

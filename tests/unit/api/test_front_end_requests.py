@@ -121,6 +121,17 @@ TEMPLATES = [
     "Context:\n[CONTEXT 0]:\n{0}\n[END CONTEXT 0]\n\n{1}",
     "{1}\n\n<!-- SYSTEM CONTEXT -->\n<files_info>\n{0}\n</files_info>\n<!-- END SYSTEM CONTEXT -->",
     "{1}\n\n<ATTACHMENT_FILE>\n{0}\n</ATTACHMENT_FILE>\n",
+    '{1}\n\n<attachment name="a.txt">\n{0}\n</attachment>',
+    '<attachments>\n<attachment id="1">{0}</attachment>\n</attachments>\n\n{1}',
+    '<file name="a.txt">\n{0}\n</file>\n\n{1}', "<attached_files>\n{0}\n</attached_files>\n{1}",
+    "<web_search_results>{0}</web_search_results>\n{1}",
+    "{1}\n\n[ATTACHED_FILES]\n{0}\n[/ATTACHED_FILES]",
+    "Please answer the question based on the reference materials\n\n## Citation Rules:\n- Please "
+    "use the format of citation number [number] to reference the context in your answer.\n- "
+    "Remember not to group citations at the end.\n- If all reference content is not relevant to "
+    "the user's question, please answer based on your knowledge.\n\n## My question is:\n\n{1}\n\n"
+    "## Reference Materials:\n\n```json\n{0}\n```\n\nPlease respond in the same language as the "
+    "user's question.\n",
 ]  # fmt: skip
 
 _CHARS = 1_000_000
