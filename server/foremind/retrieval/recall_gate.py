@@ -22,7 +22,7 @@ _EXPLICIT_REQUEST = re.compile(
 # about your day", "give me a break".
 _IMPERATIVE = re.compile(
     r"^\W*(?:(?:hey|hi|hello|so|and|but|now|then|ok|okay|well|right|yes|great|thanks)\b\W*){0,2}"
-    r"(?:(?:please|just|could (?:you|we|i)|can (?:you|we|i)|may i|would you|will you|"
+    r"(?:(?:please|pl[sz]|just|(?:could|can) (?:you|u|we|i)|may i|(?:would|will) (?:you|u)|"
     r"i(?:[’']d| would)? (?:want|like|love|need)(?: you)? to|i wanna|let me|let[’']s)\b\W*){0,2}(?:"
     r"(?:tell|remind|talk|speak|teach|hear|know|learn|read|find out)"
     r"(?: (?:me|us|to me|to us|with me))?"
@@ -34,8 +34,10 @@ _IMPERATIVE = re.compile(
     r"(?:(?:the|my|our|his|her|their|that|those|these|what|where|which|who|how)\b|(?-i:[A-Z])\w)|"
     r"(?:(?:some )?more|something|anything|everything) (?:about|on) (?!(?:it|that|this|you)\W*$)\S|"
     r"(?:i[’']m )?curious about (?!(?:it|that|this|you)\W*$)\S|i need (?:the|that|those)\b|"
+    r"(?:do (?:you|u) (?:still )?have (?:the|that|those|my|our)\b|"
+    r"(?:got |have (?:you|u) (?:got )?)?any (?:idea|clue|news) (?:about|of|on) \S)|"
     r"(?:(?:the|my|our|his|her|their|that|those)\b|(?-i:[A-Z]\w+ (?=[A-Z])))(?: ?[\w’'-]+){1,6}"
-    r"(?:,? (?:again|once more))?(?:,? please\W*$|\?$))",
+    r"(?:,? (?:again|once more))?(?:,? (?:please|pl[sz])\W*$|\?$))",
     re.IGNORECASE,
 )
 # A question about somebody by name: "What does Ines paint?"
