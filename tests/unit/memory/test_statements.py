@@ -130,6 +130,8 @@ def test_a_value_is_exactly_what_was_said(text: str, title: str, value: str) -> 
         "Can you say 'my name is Ana' in Portuguese?",
         "My name is none of your business",
         "My favourite colour's gone",
+        "My favourite food's burning",
+        "My favourite show's cancelled",
         "I'm Team Edward",
         "“I live in Venice”, said the sailor",
         "ANNA: I have a sister.\nBEN: I have none.",
@@ -220,6 +222,14 @@ def test_what_is_not_meant_states_nothing(text: str) -> None:
         ("stop saying my name is Bob", [("name", "Bob")]),
         ("my boyfriend and i broke up", [("family", "boyfriend"), ("status", "")]),
         ("Forget my name", [("name", "")]),
+        # by the name alone
+        ("we had to put Bello down", [("pets", "Bello"), ("family", "Bello")]),
+        ("Bello had to be put to sleep", [("pets", "Bello"), ("family", "Bello")]),
+        ("I got fired from Bosch", [("employer", "Bosch")]),
+        ("I resigned from Bosch", [("employer", "Bosch")]),
+        ("My phone died", []),
+        ("He died last week", []),
+        ("The fire died", []),
     ],
 )
 def test_what_no_longer_holds_is_retracted(text: str, ended: list[tuple[str, str]]) -> None:

@@ -52,7 +52,8 @@ _REWRITTEN = (
         re.compile(r"\b(he|she|it|that|what)'?s\b|\b(who|where|how|there|name)'s\b", re.I),
         r"\1\2 is",
     ),
-    (re.compile(r"\b(favourite \w+)'s (?=\w)", re.I), r"\1 is "),
+    # not "my favourite food's burning": "has", or what happens to it
+    (re.compile(r"\b(favourite \w+)'s (?=\w)(?!\w{3,}(?:ing|ed)\b)", re.I), r"\1 is "),
     (re.compile(r"\s+(?=[,;])"), ""),
 )
 
