@@ -112,6 +112,7 @@ _CALENDAR_DATE = re.compile(
 # "Last year" is that of the calendar, "in the last year" the twelve months up to now.
 _WITHIN = re.compile(r"\b(?:in|over|within|during|for|of|throughout) the $", re.IGNORECASE)
 _ONE_PERIOD = re.compile(r"^(\w+) (week|month|year)$")
+_APPOSITION = re.compile(r",? (?:on |the )?", re.IGNORECASE)  # "on Saturday, 12 December"
 _DISTANCE = re.compile(
     rf"(?P<in>in )?(?P<count>half an|{_COUNT}) (?P<unit>{_ANY_UNIT})s?(?:(?P<ago> ago)| from now)?"
 )
@@ -208,8 +209,13 @@ def spans_in(
                 span = None if span is None else _clipped(span)
                 if span is not None and span not in spans:
                     spans.append(span)
+    end = -1
+    directions: tuple[Direction, ...] = ()
     for match in islice(expression.finditer(searched), MAX_EXPRESSIONS):
-        for direction in _directions(match, undecided=undecided):
+        if not (end >= 0 and _APPOSITION.fullmatch(searched, end, match.start())):
+            directions = _directions(match, undecided=undecided)
+        end = match.end()
+        for direction in directions:
             span = _span(match, now, direction, fallback)
             if span is not None and span not in spans:
                 spans.append(span)

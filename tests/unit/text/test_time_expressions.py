@@ -82,6 +82,8 @@ THURSDAY = datetime(2026, 11, 26, 18, 0, tzinfo=UTC)
         ("I was ill. My exam is on Friday.", "2026-11-27"),
         ("I have booked a table for Friday", "2026-11-27"),
         ("I booked a table for Friday", "2026-11-27"),
+        ("Scheduled for Saturday, November 28th, at ten", "2026-11-28"),
+        ("I saw her on Friday, November 20th", "2026-11-20"),
         ("they moved the exam to Friday", "2026-11-27"),
         ("we are invited to a party on Saturday", "2026-11-28"),
         ("I've been to the dentist on Monday", "2026-11-23"),
