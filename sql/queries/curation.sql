@@ -42,8 +42,9 @@ RETURNING step, turn_id, lane, place, due_at, since, marks, attempts, code, held
 -- name: claim_steps
 -- Schedules steps, claims lanes of a relationship, and returns the steps that are due in them.
 -- Those that activity calls for are scheduled unless another worker did that, or there was more
--- activity meanwhile. A step that is due sooner stays so, and one that failed backs off. A lane is not
--- claimed if another worker holds it, or the relationship is being deleted.
+-- activity meanwhile. Steps that are only given the lanes that they have now get no mark, or a worker
+-- that is running them would run them again. A step that is due sooner stays so, and one that failed
+-- backs off. A lane is not claimed if another worker holds it, or the relationship is being deleted.
 WITH permitted AS MATERIALIZED (
     SELECT id, companion_id FROM relationships WHERE id = $1 FOR KEY SHARE SKIP LOCKED
 ), activity AS (
@@ -55,9 +56,14 @@ WITH permitted AS MATERIALIZED (
         (relationship_id, step, lane, place, companion_id, due_at, since)
     SELECT permitted.id, made.step, made.lane, made.place, permitted.companion_id, $2, $2
     FROM permitted, unnest($4::text[], $5::text[], $6::text[]) AS made (step, lane, place)
-    WHERE $3 IS NULL OR EXISTS (SELECT FROM activity)
+    WHERE CASE WHEN $14::boolean THEN EXISTS (
+            SELECT FROM curation_steps AS waiting
+            WHERE waiting.relationship_id = $1 AND waiting.step = made.step AND waiting.turn_id = 0
+                AND waiting.due_at <= $2
+        ) ELSE $3 IS NULL OR EXISTS (SELECT FROM activity) END
     ON CONFLICT (relationship_id, step, turn_id) DO UPDATE
-    SET marks = known.marks + 1, lane = excluded.lane, place = excluded.place, held_at = NULL,
+    SET marks = known.marks + (NOT $14)::integer, lane = excluded.lane, place = excluded.place,
+        held_at = NULL,
         since = CASE
             WHEN known.attempts = 0 AND (known.due_at IS NULL OR known.due_at > $2)
             THEN $2 ELSE known.since END,
@@ -67,6 +73,7 @@ WITH permitted AS MATERIALIZED (
             THEN greatest($2, (known.held_at AT TIME ZONE 'UTC' + $7::interval) AT TIME ZONE 'UTC')
             WHEN known.attempts > 0 THEN known.due_at
             ELSE least(known.due_at, $2) END
+    WHERE NOT $14 OR known.due_at <= $2
     RETURNING step, turn_id, lane, place, due_at, since, marks, attempts, code, held_at
 ), due AS (
     SELECT * FROM scheduled WHERE due_at <= $2

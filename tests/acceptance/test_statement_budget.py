@@ -3,7 +3,8 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -47,6 +48,14 @@ class Sent:
             "notifications": self.statements["announce"] - idle.statements["announce"],
         }
         return {name: count / _MESSAGES for name, count in counts.items()}
+
+
+@contextmanager
+def sent_by(servers: Sequence[RunningServer]) -> Iterator[list[list[str]]]:
+    """The statements that each connection of some servers sends to the database meanwhile."""
+    with ExitStack() as stack:
+        sent = [stack.enter_context(sent_statements(server.app.core)) for server in servers]
+        yield [statements for connections in sent for statements in connections]
 
 
 async def connected(server: RunningServer) -> None:
@@ -96,31 +105,39 @@ async def settled(server: RunningServer, clock: ManualClock) -> None:
     await eventually_async(nothing_waits)
 
 
-@pytest.mark.parametrize("layers_off", [[], list(LAYERS)])
-async def test_a_message_keeps_to_its_budget(start: StartServer, layers_off: list[str]) -> None:
-    """Whichever layers are on; the failure says what it was."""
+@pytest.mark.parametrize(
+    ("layers_off", "gateways"),
+    [([], 1), (list(LAYERS), 1), ([], 3)],
+    ids=["all-layers", "no-layers", "three-gateways"],
+)
+async def test_a_message_keeps_to_its_budget(
+    start: StartServer, layers_off: list[str], gateways: int
+) -> None:
+    """Whichever layers are on, and however many gateways; the failure says what it was."""
     clock = ManualClock()
-    server = await start(clock=clock, layers_off=layers_off)
-    await connected(server)
+    servers = [await start(clock=clock, layers_off=layers_off) for _ in range(gateways)]
+    for server in servers:
+        await connected(server)
     client = await server.session()
     for number in range(3):
         await say(client, clock, number)
     await settled(server, clock)
     began = clock.monotonic()
-    with sent_statements(server.app.core) as while_talking:
+    with sent_by(servers) as while_talking:
         for number in range(3, 3 + _MESSAGES):
             await say(client, clock, number)
         await settled(server, clock)
     seconds = clock.monotonic() - began
-    with sent_statements(server.app.core) as while_idle:
+    with sent_by(servers) as while_idle:
         await pass_by(clock, seconds)
     sent, idle = Sent(while_talking), Sent(while_idle)
     cost = sent.per_message(idle)
     spent = (sent.statements - idle.statements).most_common()
     assert cost["statements"] <= _BUDGET and cost["transactions"] <= 10, (cost, spent)
     assert cost["notifications"] <= 2.5, (cost, spent)
+    assert sent.statements["finish_steps"] == 1, spent  # one gateway, once, for all messages
     idle_minute = idle.statements.total() * 60 / seconds
-    assert idle_minute <= 120, idle.statements.most_common()
+    assert idle_minute <= 120 * gateways, idle.statements.most_common()
 
 
 async def test_a_keystroke_asks_the_database_nothing(start: StartServer) -> None:

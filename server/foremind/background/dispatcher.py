@@ -241,6 +241,7 @@ class Dispatcher:
                 now,
                 steps,
                 active_at,
+                due=active_at is None,
             )
             claimed = {state.lane for state in states}
         finally:

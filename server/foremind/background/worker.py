@@ -200,7 +200,13 @@ class BackgroundWorker:
         for name in LANES:
             lane, claim = RunningLane(relationship, name, place), Claim(uuid4(), now + LEASE)
             lane.states = await self._step_store.claim(
-                relationship_id, {name: lane.place}, claim, now, steps, active_at
+                relationship_id,
+                {name: lane.place},
+                claim,
+                now,
+                steps,
+                active_at,
+                due=active_at is None,
             )
             steps, active_at = [], None  # once
             if lane.states:

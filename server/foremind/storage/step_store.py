@@ -70,6 +70,8 @@ class StepStore:
         steps: Sequence[ScheduledStep] = (),
         active_at: datetime | None = None,
         connection: DatabaseConnection | None = None,
+        *,
+        due: bool = False,
     ) -> list[StepState]:
         """Claim lanes of a relationship that are due, and return the due steps of those claimed.
 
@@ -79,6 +81,7 @@ class StepStore:
             active_at: the time at which activity was to be looked at; if that is no longer so, no
                 step is scheduled. None where the steps do not depend on activity.
             connection: of a transaction that it is to be part of.
+            due: the steps are due already, and get the lanes that they have now.
         """
         rows = await (connection or self._database).rows(
             "claim_steps",
@@ -95,6 +98,7 @@ class StepStore:
             claim.holder,
             claim.until,
             MAX_STATES,
+            due,
         )
         return [StepState(**dict(row)) for row in rows]
 
