@@ -413,7 +413,12 @@ async def test_a_limit_is_a_number_of_tokens_or_none(
 
 
 async def test_addresses_may_end_with_a_slash(http: httpx2.AsyncClient) -> None:
-    """And a companion is found as a model is."""
+    """Whatever is asked, with its body; and a companion is found as a model is."""
+    for path in ("/healthz/", "/v1/companions/", "/v1/openapi.json/"):
+        assert (await http.get(path)).json() == (await http.get(path[:-1])).json()
+    turn = {"companion": "wren", "user": "ana", "text": "Hi", "id": "a"}
+    assert (await http.post("/v1/turns/", json=turn)).json()["replies"]
+    assert (await http.get("/v1/companions//")).status_code == 404
     found = await http.get("/v1/models/wren")
     assert (found.json()["id"], found.json()["object"]) == ("wren", "model")
     assert (await http.get("/v1/models/wren/")).json() == found.json()

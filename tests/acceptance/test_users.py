@@ -224,6 +224,23 @@ async def test_discarding_a_repetition_keeps_the_earlier_statement(
         assert "Scout" in str(await w.records("profile"))
 
 
+async def test_consent_that_nobody_asks_for_is_not_withdrawn_in_vain(start: StartServer) -> None:
+    """Who withdraws it is told that messages would be remembered, and nothing is changed."""
+    async with world(start, model=False) as w:
+        client = await w.server.connect()
+        opened = await client.open_session("wren", user_id="ana", name="Ana")
+        assert opened["consent"] == "assumed"
+        url = f"http://127.0.0.1:{w.server.port}/v1/relationships/{opened['relationship_id']}"
+        body = {"consent": False, "settings": {"recall_limit": 3}}
+        async with httpx2.AsyncClient(timeout=PATIENCE, params={"user": "ana"}) as http:
+            refused = await http.patch(f"{url}/config", json=body)
+            config = (await http.get(f"{url}/config")).json()
+        error = refused.json()["error"]
+        assert (refused.status_code, error["param"]) == (400, "consent")
+        assert '"remember": false' in error["message"]
+        assert config["recall_limit"]["from"] != "relationship"
+
+
 async def test_nothing_is_remembered_without_consent(start: StartServer) -> None:
     """If the companion requires it; messages after the consent are remembered."""
     async with world(start, model=False) as w:

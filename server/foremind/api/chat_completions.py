@@ -297,11 +297,7 @@ def chat_completion_routes(services: ChatCompletionServices) -> list[BaseRoute]:
     """Return the routes that clients of OpenAI's API know."""
     endpoints = _ChatCompletionEndpoints(services)
     return [
-        route
-        for slash in ("", "/")  # clients join addresses in either way
-        for route in (
-            Route(f"/v1/models{slash}", endpoints.models),
-            Route(f"/v1/models/{{slug}}{slash}", endpoints.model),
-            Route(f"/v1/chat/completions{slash}", endpoints.complete, methods=["POST"]),
-        )
+        Route("/v1/models", endpoints.models),
+        Route("/v1/models/{slug}", endpoints.model),
+        Route("/v1/chat/completions", endpoints.complete, methods=["POST"]),
     ]

@@ -30,7 +30,7 @@ def enforce_contract(route: Route) -> Route:
         KeyError: the contract does not describe the route.
     """
     (method,) = (route.methods or set()) - {"HEAD"}
-    operation = _OPERATIONS[method, route.path_format.rstrip("/") or "/"]
+    operation = _OPERATIONS[method, route.path_format]
 
     async def endpoint(request: Request) -> Response:
         _check_encoding(request)

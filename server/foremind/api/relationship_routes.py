@@ -21,7 +21,7 @@ from foremind.api.memory_edits import text_of
 from foremind.api.responses import json_response
 from foremind.auth.authority import require_scope
 from foremind.domain.companion import Companion, RelationshipSettings
-from foremind.domain.errors import NotFound
+from foremind.domain.errors import InvalidMessage, NotFound
 from foremind.domain.policy import overlay_settings
 from foremind.domain.relationship import Relationship
 from foremind.domain.session_state import Flags, StatePatch
@@ -42,7 +42,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A JSON merge patch (RFC 7396) of a relationship's own settings.
 
     What is absent stays as it is. A null setting is removed, so that the companion's or server's
-    applies. `consent` gives or withdraws the user's consent to be remembered.
+    applies. `consent` gives or withdraws the user's consent to be remembered; it can be withdrawn
+    only where the companion requires it.
     """
 
     settings: dict[str, msgspec.Raw] | msgspec.UnsetType | None = msgspec.UNSET
@@ -107,6 +108,12 @@ class _RelationshipEndpoints:
         resolved = await resolve_relationship(services, request)
         relationship_id, user_id = resolved.relationship.id, resolved.principal.user_id
         body = await read_json(request, Config)
+        if body.consent is False and resolved.policy.consent == "assumed":
+            raise InvalidMessage(
+                "consent: expected true, because this companion asks for none and would go on "
+                'remembering; send messages with "remember": false, or erase what is remembered',
+                param="consent",
+            )
         announced = await services.stores.relationships.change(
             relationship_id,
             partial(_patched_settings, resolved, body.settings, services.runtime.settings),

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
 
 from foremind.domain.clock import Clock, SystemClock
@@ -82,9 +82,8 @@ async def listening(
     admission = _admission(settings, metrics)
     listener = bind(settings.host, settings.port)
     listeners = [listener] if shared is None else [listener, shared]
-    config = _uvicorn_config(
-        BodyBudget(app, settings.body_bytes, metrics), settings, max_frame_size
-    )
+    served = _without_trailing_slash(BodyBudget(app, settings.body_bytes, metrics))
+    config = _uvicorn_config(served, settings, max_frame_size)
 
     def create_services(server: uvicorn.Server) -> TransportServices:
         loop = asyncio.get_running_loop()
@@ -116,6 +115,21 @@ async def listening(
         with contextlib.suppress(asyncio.CancelledError):
             await task
         listener.close()
+
+
+def _without_trailing_slash(app: ASGIApp) -> ASGIApp:
+    """Return `app` with "/v1/turns/" being "/v1/turns": clients join addresses in either way.
+
+    An id in a path may end with a slash, which is "%2F" there.
+    """
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        raw: bytes = scope["raw_path"]
+        if raw.endswith(b"/") and raw != b"/":
+            scope = {**scope, "path": scope["path"].removesuffix("/"), "raw_path": raw[:-1]}
+        await app(scope, receive, send)
+
+    return serve
 
 
 def _admission(settings: Settings, metrics: Metrics) -> Admission:
