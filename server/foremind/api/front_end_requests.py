@@ -22,12 +22,23 @@ _MARKS = r"[^\w\n]{0,6}"  # bounded, as texts may be megabytes of them
 _CONTINUE = re.compile(
     r"\[\s*(please )?(continue|go on with|keep (on )?writing|extend)\b[^\[\]]*\]", re.IGNORECASE
 )
-#: The tags of passages of files and pages; a template may name the later ones before the first.
-_PASSAGES = (
-    "context", "files_info", "files", "attached_files", "file", "attachments", "attachment",
-    "documents", "document", "web_search_results", "search_results", "references", "sources",
-    "source", "knowledge", "passages", "results", "ATTACHMENT_FILE",
-)  # fmt: skip
+#: What stands around passages: tags, and names in brackets or between rules.
+_MARK = re.compile(
+    r"<(/?[a-z][\w-]{0,40})(?:\s[^<>]{0,300})?>|\[([^\[\]\n]{1,200})\]|"
+    r"^[-=*#~<]{2,10} ?([^\n]{1,200}?) ?[-=*#~>]{2,10}$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_FILE = (
+    r"(?:files?|documents?|attachments?|web[ _-]?pages?|uploads?|"
+    r"[\w-]{1,80}\.(?:txt|md|pdf|docx?|csv|json|html?))"
+)
+_NAMES_FILE = re.compile(rf"(?:^|[\W_]){_FILE}(?![a-z])", re.IGNORECASE)
+_NAMES_PASSAGE = re.compile(
+    rf"(?:^|[\W_])(?:{_FILE}|context|(?:search[_-]?)?results?|references?|sources?|knowledge|"
+    r"passages?|excerpts?|snippets?|citations?|pasted|(?:file|page|url|web)[_-]?content)(?![a-z])",
+    re.IGNORECASE,
+)
+_CLOSES = re.compile(r"^/|(?:^|[\W_])end(?![a-z])", re.IGNORECASE)
 #: What begins a template or a note behind the question.
 _TEMPLATE = re.compile(r"^#+ ?task\b|<!--", re.IGNORECASE | re.MULTILINE)
 _COMMENT = re.compile(r"<!--[^<>]*-->")
@@ -40,23 +51,27 @@ _QUESTION = re.compile(
     rf"(?:query|question|message|request|user|q)(?: is)?{_MARKS}:\s*"
     r"|^[#\[*]{1,6} ?(?:\w+ ){0,2}(?:query|question)\W{0,6}$\s*"
     r"|\banswer (?:the|this|my) (?:\S{1,20} ){0,3}(?:question|query)\s?:\s*"
-    rf"|^{_MARKS}(?:我的|用户|用戶)?(?:问题|問題|提问|質問|질문|frage|pregunta|pergunta|domanda|вопрос|soru|"
-    r"vraag|pytanie)(?:是)?\s?[:：]\s*|问题是\s?[:：]\s*",
+    rf"|^{_MARKS}(?:我的|用户|用戶)?(?:问题|問題|提问|消息|質問|질문|frage|pregunta|pergunta|domanda|вопрос|soru|"
+    r"vraag|pytanie)(?:是|为)?\s?[:：]\s*|问题是\s?[:：]\s*",
     re.IGNORECASE | re.MULTILINE,
 )
 _MATERIAL = (
     r"(?:information|context|documents?|passages?|excerpts?|materials?|results?|snippets?|sources?|"
-    r"knowledge|content|files?|pages?|memories)"
+    r"knowledge|content|files?|pages?|memories|citations?)"
 )
 #: A line above passages that have no tags.
 _PASSAGE_HEADING = re.compile(
     rf"^{_MARKS}(?!i |we |my )(?:\w+ ){{0,8}}(?:relevant|related|retrieved|reference|context|"
     r"background|search|web|knowledge|uploaded|attached|learned|following)[ -]"
-    rf"(?:base |search |pieces of )?{_MATERIAL}\b[^\n:]{{0,100}}?(?::|\bbelow){_MARKS}$"
+    rf"(?:base |search |pieces of )?{_MATERIAL}\b[^\n:]{{0,100}}?(?::|\bbelow|"
+    rf"\b(?:found|retrieved|extracted|provided|uploaded)\b[^\n:]{{0,60}}\.){_MARKS}$"
     rf"|^(?:[^.\n]{{1,80}}\. )?{_MARKS}(?:use|using|based on|given|answer|the user has)\b"
     r"[^\n]{0,60}\b(?:following|below|provided)\b"
     rf"[^\n]{{0,30}}\b{_MATERIAL}\b.*$"
-    rf"|^{_MARKS}context(?: \d+)?{_MARKS}:$"
+    rf"|^{_MARKS}(?:context(?: \d+)?|attachments?(?: \(\d+\))?){_MARKS}:$"
+    rf"|^(?:[-=*#~]{{2,10}} ?|\[)(?:(?:(?:attached |uploaded )?{_FILE}(?: name)?(?: \d+)?:|"
+    rf"(?:attached|uploaded) {_FILE}\b) ?[^\n]{{0,200}}|{_FILE} ?[-=*#~\]]{{1,10}})$"
+    rf"|^#+ (?:attached|uploaded) {_FILE}$"
     r"|^\W{0,6}(?:参考|參考|已知|相关|相關|背景|引用)(?:资料|資料|信息|材料|内容)\s?[:：]"
     r"|^\W{0,6}(?:検索結果|参考情報|참고 자료|검색 결과)\s?[:：]",
     re.IGNORECASE | re.MULTILINE,
@@ -73,7 +88,7 @@ _INSTRUCTION = re.compile(
     rf"never|always|please|cite|you are|you must|keep|only|follow|remember|in your)\b[^?？]*"
     rf"\b(?:{_MATERIAL}|question|query|answer\w*|cit(?:e|ations?)|rules|language)\b[^?？]*"
     r"|\s*(?:[-*•]|\d+[.)])\s.*|\W*#.*|\W*|(?:\w+ )?(?:answer|context|a)\s?:\s*"
-    r"|.*(?:根据|基于|使用).*(?:资料|信息|语言|上下文).*",
+    r"|.*(?:根据|基于|使用).*(?:资料|信息|语言|上下文).*|this is an? [^?]*\bcontext\b[^?]*",
     re.IGNORECASE,
 )
 _ATTACHED = re.compile(r"\AAttached document\(s\):\n```.*\n```(\n|\Z)", re.DOTALL)
@@ -190,12 +205,17 @@ def _taken_apart(text: str) -> tuple[str, str]:
 
 
 def _passages(text: str) -> slice | None:
-    """Return where passages stand in a text, from their first tag to their last one."""
-    for tag in (*(f"<{tag}>" for tag in _PASSAGES), "[ATTACHED_FILES]"):
-        opened, closed = text.find(tag[:-1]), text.rfind(f"{tag[0]}/{tag[1:]}")
-        if 0 <= opened < closed:
-            return slice(opened, closed + len(tag) + 1)
-    return None
+    """Return where passages stand in a text, from their first mark to the last that closes them."""
+    start = end = -1
+    for mark in _MARK.finditer(text):
+        name = mark[1] or mark[2] or mark[3]
+        if not (_NAMES_PASSAGE if mark[1] else _NAMES_FILE).search(name):
+            continue
+        if _CLOSES.search(name):
+            end = mark.end()
+        elif start < 0:
+            start = mark.start()
+    return slice(start, end) if 0 <= start < end else None
 
 
 def _below_heading(text: str) -> tuple[str, str]:

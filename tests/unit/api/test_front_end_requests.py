@@ -91,7 +91,11 @@ WORDS = [
     "I slept well.\nThanks for the related documents.", "No search results.\n\nToo bad.\n\nBye",
     "I have some background information.\n\nMira is my sister.",
     "Use the information I gave you, please", "My question is: do you like bees?",
-    "Answer my question: do you love me?",
+    "Answer my question: do you love me?", "--- and then?\n\nShe left.",
+    "I sent it with the attachments: two maps\n\nDid you get them?",
+    "The file was called a.txt\n\n[smiles] It ends here", "--- Day 3 ---\nIt rained.\n\nWe slept.",
+    "[a file falls down]\n\nOops.", "File: under boring\n\nDid you see it?",
+    "Attachments:\nI have too many, says my therapist",
 ]  # fmt: skip
 #: Templates, in which `{}` stands for passages and the question.
 TEMPLATES = [
@@ -125,6 +129,32 @@ TEMPLATES = [
     '<attachments>\n<attachment id="1">{0}</attachment>\n</attachments>\n\n{1}',
     '<file name="a.txt">\n{0}\n</file>\n\n{1}', "<attached_files>\n{0}\n</attached_files>\n{1}",
     "<web_search_results>{0}</web_search_results>\n{1}",
+    "<file_content>\n{0}\n</file_content>\n\n{1}", "{1}\n\n<webpage>{0}</webpage>",
+    '<document_content index="1">{0}</document_content>\n{1}',
+    "<url_content>{0}</url_content>\n{1}",
+    "<pasted_text>{0}</pasted_text>\n{1}", "<uploaded-file>{0}</uploaded-file>\n{1}",
+    "--- File: a.txt ---\n{0}\n\n{1}", "{1}\n\n--- File: a.txt ---\n{0}",
+    "{1}\n\n--- File: a.txt ---\nOf bees.\n--- File: b.txt ---\n{0}",
+    "--- File: a.txt ---\n{0}\n--- End of file ---\n\n{1}",
+    "{1}\n\nATTACHMENTS:\n{0}", "ATTACHMENTS:\n\n{0}\n\n{1}", "{1}\n\nAttached files:\n\n{0}",
+    "[file name]: a.txt\n[file content begin]\n{0}\n[file content end]\n{1}",
+    "[webpage 1 begin]{0}[webpage 1 end]\n{1}",
+    "[Attached File: a.txt]\n{0}\n\n{1}", "{1}\n\n[Attached File: a.txt]\n{0}",
+    "--- DOCUMENT a START ---\n{0}\n--- DOCUMENT a END ---\n\n{1}",
+    "{1}\n\n=== BEGIN FILE: a.txt ===\n{0}\n=== END FILE: a.txt ===",
+    "{1}\n\n--- a.txt ---\n{0}\n--- end a.txt ---", "[Attached Files]\n{0}\n\n{1}",
+    "{1}\n\n<<<FILE a.txt>>>\n{0}\n<<<END FILE>>>", '{1}\n\n[Uploaded file "a.txt"]\n{0}',
+    "Attachments (1):\n{0}\n\n{1}", "{1}\n\n# Attached files\n\n## a.txt\n{0}",
+    "# 以下内容是基于用户发送的消息的搜索结果:\n"
+    "[webpage 1 begin]{0}[webpage 1 end]\n# 用户消息为:\n{1}",
+    "This is a Enriched Context Generation scenario.\n\nThe following content was found in the "
+    "files provided by the user.\n\n\n** a.txt full content **\n\n{0}\n\n** end of a.txt **\n\nBased "
+    "on the content above, please provide a response to the user query.\n\nUser query: {1}",
+    'The following citations were found in the files provided by the user:\n\nCitation 1: "{0}"\n\n'
+    "Use the citations above to respond to the user query, only if they are relevant. Otherwise, "
+    "respond to the best of your ability without them.\n\nUser Query:\n\n{1}",
+    "Use the following citations to answer the user query, only if they are relevant. If they are "
+    "not, answer without them.\n\nCitation 1:\n{0}\n\nCitation 2:\nOf bees.\n\nUser Query: {1}",
     "{1}\n\n[ATTACHED_FILES]\n{0}\n[/ATTACHED_FILES]",
     "Please answer the question based on the reference materials\n\n## Citation Rules:\n- Please "
     "use the format of citation number [number] to reference the context in your answer.\n- "
