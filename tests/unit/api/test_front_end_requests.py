@@ -148,8 +148,8 @@ TEMPLATES = [
     "# 以下内容是基于用户发送的消息的搜索结果:\n"
     "[webpage 1 begin]{0}[webpage 1 end]\n# 用户消息为:\n{1}",
     "This is a Enriched Context Generation scenario.\n\nThe following content was found in the "
-    "files provided by the user.\n\n\n** a.txt full content **\n\n{0}\n\n** end of a.txt **\n\nBased "
-    "on the content above, please provide a response to the user query.\n\nUser query: {1}",
+    "files provided by the user.\n\n\n** a.txt full content **\n\n{0}\n\n** end of a.txt **\n\n"
+    "Based on the content above, please provide a response to the user query.\n\nUser query: {1}",
     'The following citations were found in the files provided by the user:\n\nCitation 1: "{0}"\n\n'
     "Use the citations above to respond to the user query, only if they are relevant. Otherwise, "
     "respond to the best of your ability without them.\n\nUser Query:\n\n{1}",

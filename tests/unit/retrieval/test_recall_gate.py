@@ -143,6 +143,26 @@ def test_requests_to_be_told_or_shown_something_pass(text: str, asks: bool) -> N
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "muéstrame Cape Sorrow", "cuéntame de Cape Sorrow", "dime algo de Cape Sorrow",
+        "parle-moi de Cape Sorrow", "raconte-moi Cape Sorrow", "montre Cape Sorrow",
+        "dis-moi tout sur Cape Sorrow", "fala-me de Cape Sorrow", "mostre Cape Sorrow",
+        "me fala de Cape Sorrow", "zeig mir Cape Sorrow", "zeig die Karte",
+        "parlami di Cape Sorrow",
+        "mostrami Cape Sorrow", "vertel me over Cape Sorrow", "laat Cape Sorrow zien",
+        "opowiedz mi o Cape Sorrow", "göster Cape Sorrow", "bana Cape Sorrow anlat",
+        "расскажи про Cape Sorrow", "Cape Sorrowを見せて", "Cape Sorrow 보여줘",
+        "给我看Cape Sorrow",
+        "háblame de Cape Sorrow", "mostra-me Cape Sorrow", "erzähl mir von Cape Sorrow",
+    ],
+)  # fmt: skip
+def test_a_request_tells_its_own_language(text: str) -> None:
+    """Where the player's is not known."""
+    assert asks_for_memory(text)
+
+
+@pytest.mark.parametrize(
     ("language", "request_", "statement"),
     [
         ("de", "Zeig mir die Karte", "Die Karte zeigt das Kap"),

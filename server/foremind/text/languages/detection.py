@@ -25,7 +25,7 @@ _MIN_VOTES, _MAX_WORDS_PER_VOTE = 1.0, 12
 
 
 def _vocabularies() -> dict[str, tuple[str, ...]]:
-    """Return the languages of each function word of those in Latin script.
+    """Return the languages of each function word and request of those in Latin script.
 
     Single letters may stand for anything, but in English for "I" and "a".
     """
@@ -33,8 +33,10 @@ def _vocabularies() -> dict[str, tuple[str, ...]]:
     for code, language in LANGUAGES.items():
         if language.script == "latin":
             words = language.stop_words | language.question_words | language.first_person
-            for word in words | language.fillers | language.shared_words:
-                if code == ENGLISH or len(word) > 1 or not word.isascii():
+            requests = {word for word in language.request_words if "+" not in word}
+            for word in words | requests | language.fillers | language.shared_words:
+                is_word = len(word) > 1 or not word.isascii()
+                if is_word or (code == ENGLISH and word in language.stop_words):
                     languages_of_word[word].append(code)
     return {word: tuple(codes) for word, codes in languages_of_word.items()}
 
