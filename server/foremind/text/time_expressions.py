@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foremind.text.languages.detection import language_of
-from foremind.text.languages.language_files import ENGLISH
+from foremind.text.languages.language_files import ENGLISH, LANGUAGES
 from foremind.text.tense import Direction, directions_of
 from foremind.text.time_words import english_times
 
@@ -45,7 +45,23 @@ _COUNT = (
     r"a few|several|a couple(?: of)?)"
 )
 _UNIT = r"(?:day|weekend|week|fortnight|month|year)"
-_ANY_UNIT = r"(?:day|weekend|week|fortnight|month|year|hour|hr|minute|min)"
+_ANY_UNIT = r"(?:day|weekend|week|wk|fortnight|month|mth|year|yr|hour|hr|minute|min)"
+_AMOUNT = (
+    rf"(?:half an?|\d{{1,3}}[.,]\d|{_COUNT})(?: and a half)?(?:(?<=\d) ?| ){_ANY_UNIT}s?"
+    r"(?: and a half)?"
+)
+_LOWER_ORDINALS = re.findall(
+    r"\w+",
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth "
+    "fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth twentieth",
+)
+_ORDINALS = {word: number for number, word in enumerate(_LOWER_ORDINALS, 1)} | {
+    f"{tens}{mark}{word}": ten + number
+    for tens, ten, last in (("twenty", 20, 9), ("thirty", 30, 1))
+    for number, word in enumerate(_LOWER_ORDINALS[:last], 1)
+    for mark in " -"
+} | {"thirtieth": 30}  # fmt: skip
+_ORDINAL = rf"(?:{'|'.join(sorted(_ORDINALS, key=len, reverse=True))})"
 _SEASON = r"(?:spring|summer|autumn|fall|winter)"
 _HOLIDAY = (
     r"(?:christmas eve|christmas(?: day)?|xmas|boxing day|new year'?s? eve|new year'?s? day|"
@@ -70,6 +86,8 @@ _YEAR = rf"(?:19|20)\d\d\b(?![-'.,:]?\d|['%°]){_NO_NOUN}"
 _BEFORE_YEAR = r"(?:in|during|by|from|early|late|mid|year|(?:end|start|beginning) of)"
 _DATE = (
     rf"(?:{_FIGURES}|\d{{1,2}}(?:st|nd|rd|th)?(?: of)? {_MONTH}\b(?:,? \d{{4}}\b)?|"
+    rf"{_ORDINAL} of {_MONTH}\b(?:,? \d{{4}}\b)?|"
+    rf"{_MONTH} the (?:\d{{1,2}}(?:st|nd|rd|th)|{_ORDINAL})\b(?:,? \d{{4}}\b)?{_NO_NOUN}|"
     rf"{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?\b(?:,? \d{{4}}\b)?|{_MONTH},? \d{{4}}\b|"
     # With "since" or "the week before", these need no other preposition.
     rf"(?(shift)|(?:in|this|{_LAST}|{_NEXT}|during|of|by|early|late|mid)[ -]){_MONTH}\b"
@@ -85,8 +103,7 @@ _RELATIVE = (
     rf"(?:{_LAST}|{_NEXT}) {_COUNT} {_UNIT}s?\b|"
     rf"(?:on|at|over|during) the weekend\b|"
     rf"(?:in|over|during(?!(?: the)? \w+ \w+ing\b))(?: the)? {_SEASON}\b{_NO_NOUN}|"
-    rf"(?:half an|{_COUNT}) {_ANY_UNIT}s? ago\b|in (?:half an|{_COUNT}) {_ANY_UNIT}s?\b|"
-    rf"(?:half an|{_COUNT}) {_ANY_UNIT}s? from now\b|"
+    rf"{_AMOUNT} (?:ago|from now)\b|in {_AMOUNT}\b|\d{{1,3}} ?(?:h|d|w|y|m|mos?) ago\b|"
     rf"{_WEEKDAY}\b|(?:on|by|from|this|{_LAST}|{_NEXT}) {_SHORT_WEEKDAY}\b)"
 )
 _EXPRESSION = re.compile(
@@ -104,9 +121,10 @@ _LEADING = re.compile(
     r"(?:(?:in|on|at|over|for|by|from|around|during|of|early|late|mid|the|year|end|start|"
     r"beginning|this|last|past|previous|next|coming)[ -])*"
 )
+_NAMED_ORDINAL = re.compile(rf"\b{_ORDINAL}\b")
 _CALENDAR_DATE = re.compile(
     rf"(?:(?P<first>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? )?(?P<month>{_MONTH})"
-    r"(?: (?P<day>\d{1,2})(?:st|nd|rd|th)?)?(?:,? (?P<year>\d{4}))?",
+    r"(?: (?:the )?(?P<day>\d{1,2})(?:st|nd|rd|th)?)?(?:,? (?P<year>\d{4}))?",
     re.ASCII,
 )
 # "Last year" is that of the calendar, "in the last year" the twelve months up to now.
@@ -114,13 +132,27 @@ _WITHIN = re.compile(r"\b(?:in|over|within|during|for|of|throughout) the $", re.
 _ONE_PERIOD = re.compile(r"^(\w+) (week|month|year)$")
 _APPOSITION = re.compile(r",? (?:on |the )?", re.IGNORECASE)  # "on Saturday, 12 December"
 _DISTANCE = re.compile(
-    rf"(?P<in>in )?(?P<count>half an|{_COUNT}) (?P<unit>{_ANY_UNIT})s?(?:(?P<ago> ago)| from now)?"
+    rf"(?P<in>in )?(?P<count>half an?|\d{{1,3}}[.,]\d|{_COUNT})(?P<half> and a half)? ?"
+    rf"(?P<unit>{_ANY_UNIT}|[hdwym]|mo)s?(?P<more> and a half)?(?:(?P<ago> ago)| from now)?"
 )
+_UNITS = {
+    "hr": "hour", "h": "hour", "min": "minute", "m": "minute", "d": "day", "wk": "week",
+    "w": "week", "mth": "month", "mo": "month", "yr": "year", "y": "year",
+}  # fmt: skip
+# A capital, or one of these, before a day of the week makes a name of it: "Black Friday".
+_NAMED_DAY = re.compile(
+    r"(?:(?-i:([A-Z][\w'-]*))|black|cyber|ash|palm|shrove|fat|maundy|holy|super|casual) $",
+    re.IGNORECASE,
+)
+_NO_NAME = LANGUAGES[ENGLISH].stop_words | LANGUAGES[ENGLISH].fillers | {
+    "last", "next", "past", "coming", "previous", "since", "till", "see", "come", "maybe", "every",
+    "each", "early", "late", "around",
+}  # fmt: skip
 # Every expression contains one of these; most drafts contain none, and need no full search.
 _HINT = re.compile(
     r"\d|day|week|month|year|night|morning|evening|afternoon|spring|summer|autumn|fall|winter|"
     r"tomorrow|hour|min|easter|mas|hallow|valentine|thanksgiving|mon|tue|wed|thu|fri|sat|sun|"
-    r"jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec",
+    r"jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|\bago\b|wk|mth|yr|hr",
     re.IGNORECASE,
 )
 _MONTHS = {
@@ -138,7 +170,7 @@ _NEAR_DAYS = {
     "this afternoon": 0, "this evening": 0, "tomorrow": 1,
 }  # fmt: skip
 _DAYS = {"day": 1, "week": 7, "weekend": 7, "fortnight": 14, "month": 30, "year": 365}
-_SECONDS = {"hour": 3600, "hr": 3600, "minute": 60, "min": 60}
+_SECONDS = {"hour": 3600, "minute": 60}
 _SLACK_DAYS = {"day": 0.5, "week": 4, "weekend": 4, "fortnight": 4, "month": 16, "year": 180}
 _COUNTS = {
     word: number
@@ -231,7 +263,9 @@ def _directions(match: re.Match[str], *, undecided: bool) -> tuple[Direction, ..
 def _span(match: re.Match[str], now: datetime, direction: Direction, tag: str) -> Span | None:
     """Resolve one expression; None if it names no valid time."""
     try:
-        name = match["date"].lower()
+        name = _NAMED_ORDINAL.sub(lambda found: f"{_ORDINALS[found[0]]}th", match["date"].lower())
+        if _is_name_of_day(match, name):
+            return None
         if _WITHIN.search(match.string, 0, match.start("date")):
             name = _ONE_PERIOD.sub(r"\1 one \2", name)
         span = _named(name, now, direction, tag)
@@ -245,6 +279,14 @@ def _span(match: re.Match[str], now: datetime, direction: Direction, tag: str) -
     except (ValueError, OverflowError):  # the year 0, the 30th of February, the calendar's end
         return None
     return _clipped(span)
+
+
+def _is_name_of_day(match: re.Match[str], name: str) -> bool:
+    """Return whether a day of the week is part of a name, as in "Black Friday"."""
+    if name[:3] not in _WEEKDAYS or " " in name or match["date"].isupper():
+        return False
+    before = _NAMED_DAY.search(match.string, max(0, match.start("date") - 40), match.start("date"))
+    return before is not None and (before[1] or "").lower() not in _NO_NAME
 
 
 def day_of(moment: datetime) -> Span:
@@ -387,18 +429,24 @@ def _distant(match: re.Match[str], now: datetime, direction: Direction) -> Span 
     if match["in"] and direction == "back":
         return None
     sign = -1 if match["ago"] else 1
-    words = match["count"].split()
-    if match["unit"] in _SECONDS:
-        unit_s = _SECONDS[match["unit"]]
-        count = 0.5 if words[0] == "half" else _count(words[-1] if words[-1] != "of" else words[-2])
-        middle = now.astimezone(UTC) + timedelta(seconds=sign * count * unit_s)
-        slack = timedelta(seconds=unit_s / 2)
+    unit = _UNITS.get(match["unit"], match["unit"])
+    count = _amount(match["count"]) + (0.5 if match["half"] or match["more"] else 0.0)
+    if unit in _SECONDS:
+        middle = now.astimezone(UTC) + timedelta(seconds=sign * count * _SECONDS[unit])
+        slack = timedelta(seconds=_SECONDS[unit] / 2)
         return Span(middle - slack, middle + slack)  # two hours of one night may be called alike
     noon = now.replace(hour=12, minute=0, second=0, microsecond=0)
-    count = next((_count(word) for word in reversed(words) if word != "of"), 1)
-    middle = noon + timedelta(days=sign * _DAYS[match["unit"]] * count)
-    slack = timedelta(days=_SLACK_DAYS[match["unit"]])
+    middle = noon + timedelta(days=sign * _DAYS[unit] * count)
+    slack = timedelta(days=_SLACK_DAYS[unit])
     return Span(middle - slack, middle + slack)
+
+
+def _amount(count: str) -> float:
+    if count.startswith("half"):
+        return 0.5
+    if count[0].isdigit():
+        return float(count.replace(",", "."))
+    return _count([word for word in count.split() if word != "of"][-1])
 
 
 def _period(relation: str, words: list[str], noon: datetime, direction: Direction) -> Span:

@@ -132,6 +132,13 @@ THURSDAY = datetime(2026, 11, 26, 18, 0, tzinfo=UTC)
         ("What will we do on Friday?", "2026-11-27"),
         ("what are we doing on Friday?", "2026-11-27"),
         ("tell me what I did on Friday", "2026-11-20"),
+        ("We met on the second of December", "2025-12-02"),
+        ("I have an exam on the twenty-first of January", "2027-01-21"),
+        ("The wedding is on December the third", "2026-12-03"),
+        ("I married on the Thirty First of May 2019", "2019-05-31"),
+        ("Maybe Monday works", "2026-11-30"),
+        ("SEE YOU ON MONDAY", "2026-11-30"),
+        ("I fell five d ago, I mean 5d ago", "2026-11-21"),
     ],
 )
 def test_what_is_stated_looks_ahead_and_what_is_asked_back(text: str, day: str) -> None:
@@ -209,6 +216,8 @@ def test_longer_times_have_a_direction_too(text: str, first: str, last: str) -> 
         "These places must be absolutely enchanting in the spring, right?",
         "What do you like to do at the weekend?", "I got it in the summer sale",
         "version 1.2.3", "we ran it in two hours",
+        "Black Friday was a mess", "I hate black friday", "We have Focus Friday at work",
+        "I love Taco Tuesday", "I am in a m", "the first of many",
         "at a ratio of 3/4", "my number is 12.34.2026", "ip 10.12.20.2026",
     ],
 )  # fmt: skip
@@ -258,6 +267,9 @@ def test_hours_and_minutes_are_times() -> None:
         ("I ate two hours ago", 120), ("2 hours ago", 120), ("an hour ago", 60),
         ("half an hour ago I fell", 30), ("20 mins ago", 20), ("I leave in an hour", -60),
         ("I have a call in 10 minutes", -10), ("i called 3 hrs ago", 180),
+        ("an hour and a half ago", 90), ("one and a half hours ago", 90), ("2h ago", 120),
+        ("5 mins ago", 5), ("5mins ago", 5), ("1.5 hours ago", 90), ("10m ago", 10),
+        ("in an hour and a half I leave", -90), ("a couple of hrs ago", 120),
     ):  # fmt: skip
         (span,) = spans_in(text, now)
         middle = now.astimezone(UTC) - timedelta(minutes=minutes)
@@ -288,6 +300,20 @@ def test_longer_ago_is_less_exact() -> None:
     assert weeks.days == 8
     assert year.days == 360
     assert fit(weeks, day_of(NOW - timedelta(days=21))) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "days_ago"),
+    [
+        ("two yrs ago", 730), ("a year and a half ago", 547), ("half a year ago", 182),
+        ("3 wks ago", 21), ("2w ago", 14), ("4 mths ago", 120), ("two and a half years ago", 912),
+    ],
+)  # fmt: skip
+def test_amounts_may_be_short_or_with_a_half(text: str, days_ago: int) -> None:
+    """As people chat."""
+    (span,) = spans_in(text, NOW)
+    middle = span.start + (span.end - span.start) / 2
+    assert abs((NOW - middle).days - days_ago) <= 1
 
 
 def test_before_and_since_are_open_on_one_side() -> None:
