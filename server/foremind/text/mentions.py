@@ -48,6 +48,9 @@ _CODE = re.compile(
     r"(?![\w-]|[.@&/+#]\w)"
 )
 _HYPHENATED = re.compile(rf"(?<!\w){_LETTER}+(?:[-\u2010\u2011]{_LETTER}+)+")
+# What a name begins with, before the rest of it: "O Brien" is "O'Brien", "Mc Donald" "McDonald".
+_NAME_PREFIX = re.compile(rf"((?<!\w)(?:o|mc)|^\W*[dl])\s(?={_LETTER}{{2}})", re.IGNORECASE)
+_PREFIXED = re.compile(rf"(?<!\w)(?:o|mc|d|l)\s{_LETTER}{{2,}}", re.IGNORECASE)
 # Plurals whose stems are not those of their singulars. "Lives" and "leaves" are verbs, too.
 _SINGULARS = dict(
     zip(
@@ -165,6 +168,8 @@ class Mention:
                 if not forms & found:
                     whole = max((form for form in forms if form[0] == "="), default="")[1:]
                     near += get_close_matches(whole, written, _MAX_NEAR, 0.7)
+                    stems = tuple(f[1:] for f in forms if f[0] == "~" and len(f) > _MIN_NEAR_CHARS)
+                    near += [word for word in written if word.startswith(stems)]
         return [written[word] for word in dict.fromkeys(near)][:_MAX_NEAR]
 
     def _has_phrase(self, words: Sequence[str], phrase: Sequence[Forms | str]) -> bool:
@@ -219,6 +224,10 @@ def parse_mention(about: str, language: str | None) -> Mention | None:
         for run in UNSPACED_RUN.findall(part):
             if quoted or not is_stop_run(run):
                 runs.append(_run_pattern(run, quoted=quoted))
+        if not quoted:
+            part = _NAME_PREFIX.sub(
+                lambda found: found[0] if _is_stop(found[1].strip(), languages) else found[1], part
+            )
         words = written_words_of(UNSPACED_RUN.sub(" ", part))
         if quoted and words:
             phrases.append(_quoted(words, languages))
@@ -296,10 +305,15 @@ def _in_one_spelling(text: str) -> str:
 def _bare_words(text: str) -> list[str]:
     """Return words as they are written, without those that a symbol makes others of.
 
-    Those with hyphens follow once more without them: "Wi-Fi" is "WiFi", too.
+    Those with hyphens follow once more without them: "Wi-Fi" is "WiFi", too; so do names that are
+    written apart: "O Brien".
     """
     text = _OTHER_WORD.sub(" ", _in_one_spelling(text))
-    joined = (re.sub(r"\W", "", match.group()) for match in _HYPHENATED.finditer(text))
+    joined = (
+        re.sub(r"\W", "", match.group())
+        for pattern in (_HYPHENATED, _PREFIXED)
+        for match in pattern.finditer(text)
+    )
     return [*written_words_of(text), "", *joined]
 
 

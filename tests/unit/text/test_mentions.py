@@ -120,6 +120,13 @@ def test_words_are_whole_words(about: str, text: str, kept: str) -> None:
         ("isik", "Işık is her name"),
         ("OBrien", "Mr. O'Brien called"),
         ("O'Brien", "mr obrien called"),
+        ("o brien", "Mr. O'Brien called"),
+        ("O'Brien", "mr o brien called"),
+        ("kevin o brien", "Kevin O'Brien"),
+        ("d angelo", "D'Angelo sings"),
+        ("Mc Donald", "old McDonald"),
+        ("fogs", "The fog came"),
+        ("vitamin d levels", "levels of vitamin d"),
         ("O’Brien", "Mr. O´Brien called"),
         ("Zoe", "Zoë has a cat"),
         ("Zoë", "Zoe's cat"),
@@ -262,3 +269,6 @@ def test_near_spellings_are_those_of_words_that_do_not_occur() -> None:
     known = parse_mention("bus", None)
     assert known is not None
     assert known.near_spellings((BUS,)) == []
+    plural = parse_mention("fogs", None)
+    assert plural is not None
+    assert plural.near_spellings(["a foggy night"]) == ["foggy"]
