@@ -1,6 +1,5 @@
 """Decides what becomes of turns that are ingested, and of the memories near them. Pure."""
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -62,7 +61,11 @@ _TURNS_BEFORE = 4  # that a reply is compared with
 _MAX_SIMILAR = 10  # memories, as many as are read
 # A model that plays a companion makes up what it says of itself, which its card tells.
 _OF_ITSELF = {minimum.name: 0.0 for minimum in MINIMUM_SCORES}
-_ITS_NAME = re.compile(r"name(?! of )\b")  # a slot
+
+
+def _is_own_name(slot: str) -> bool:
+    """Return whether a fact is the speaker's own name: not that of a pet, "name of dog"."""
+    return slot == "name" or (slot.startswith("name ") and not slot.startswith("name of "))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,7 @@ class TurnJudge:
         states = is_significant and consolidates
         facts = facts_in(turn.content, self._seen.language) if states else []
         if self._is_played(turn):
-            facts = [fact for fact in facts if not _ITS_NAME.match(fact.slot)]
+            facts = [fact for fact in facts if not _is_own_name(fact.slot)]
         return JudgedTurn(
             turn, request, session, position, verdict, is_significant, consolidates, facts
         )
