@@ -25,7 +25,7 @@ from foremind.text.sentences import QUESTION_MARKS
 from foremind.text.statements.chat_text import own_words, without_assent
 from foremind.text.statements.clauses import Statement
 from foremind.text.statements.extraction import statements_in
-from foremind.text.tokenization import terms_of
+from foremind.text.tokenization import terms_key, terms_of
 
 # The kind of entry that a statement becomes, by the kind of its profile slot.
 _KIND_OF = {
@@ -132,17 +132,19 @@ def _stated(text: str) -> set[tuple[str, str]]:
 def _ends(statements: Sequence[Statement], noted: Sequence[Statement]) -> bool:
     """Return whether statements take back all that a note states."""
     ended = {
-        (statement.slot, statement.value.casefold())
-        for statement in statements
-        if not statement.holds
+        (statement.slot, _key(statement.value)) for statement in statements if not statement.holds
     }
     if not ended:
         return False
     stated = [statement for statement in noted if statement.holds]
     return bool(stated) and all(
-        not ended.isdisjoint({(fact.slot, fact.value.casefold()), (fact.slot, "")})
-        for fact in stated
+        not ended.isdisjoint({(fact.slot, _key(fact.value)), (fact.slot, "")}) for fact in stated
     )
+
+
+def _key(value: str) -> str:
+    """Return a value in comparable form; a name may be a word that has no stem."""
+    return terms_key(value) or value.casefold()
 
 
 def _changing_facts(statements: Sequence[Statement]) -> dict[str, str]:

@@ -8,7 +8,8 @@ from foremind.text.languages import utterances
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.questions import is_question, is_turn_of_phrase
-from foremind.text.tokenization import terms_of
+from foremind.text.statements.extraction import statements_in
+from foremind.text.tokenization import terms_of, words_of
 
 #: Significance of an answer to a question about oneself: the default threshold.
 MIN_ANSWER_SCORE = 0.30
@@ -22,10 +23,12 @@ _TRAILING_MARKS = re.compile(r"\W+$")  # a full stop, an emoji
 _STATEMENT_ENDS = (".", "!", "…")
 _SENTENCE_END = re.compile(r"[.!?…]\s+")
 _OPENING = r"^\W*(?:(?:and|so|but|oh|well|then|now)\b\W*){0,2}"
-# Questions about the listener: "Where do you live?", "Who is your teacher?"
+# Questions about the listener: "Where do you live?", "Who is your teacher?"; "Was it what you
+# expected?" is about what was said.
 _ABOUT_YOU = re.compile(
     rf"{_OPENING}(?:(?:who|whom|whose|what|when|where|which|how)\b.*\b(?:you|your|yours)\b|"
-    r"(?:are|were|do|did|have|had|is|was|has)\b.{0,20}\b(?:you|your|yours)\b|(?:your|any)\b)",
+    r"(?:are|were|do|did|have|had|is|was|has)\b(?! (?:it|that|this)\b).{0,20}"
+    r"\b(?:you|your|yours)\b|(?:your|any)\b)",
     re.IGNORECASE,
 )
 # Whatever a companion asks, it asks about the user: "What's her name?", "How many?"
@@ -152,12 +155,21 @@ def question_to_keep(
 ) -> int | None:
     """Return the id of the question that the turn at `position` makes worth keeping, if any.
 
-    Only the companion's: for a user's message, clients have already been told the outcome.
+    Only the companion's: for a user's message, clients have already been told the outcome. What
+    states a fact, such as "My dog is called Rex", is understood without a question.
     """
     question = question_answered(turns, position, fallback)
     if question is None or question.memory_id is not None or question.speaker != "companion":
         return None
+    if _states_fact(turns[position].content, fallback):
+        return None
     return question.id if asks_about_listener(question.content, question.speaker) else None
+
+
+def _states_fact(text: str, fallback: str) -> bool:
+    """Return whether a text says what is so; "My uncle Pete" is only a value."""
+    words = {*words_of(text)} - {"my", "our"}
+    return any(not words <= {*words_of(fact.content)} for fact in statements_in(text, fallback))
 
 
 def answer_score(

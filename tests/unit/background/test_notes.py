@@ -146,6 +146,8 @@ def test_notes_are_ranked_by_need_kind_and_significance(
     [
         ("Im vegan", "I'm not vegan anymore"),
         ("I'm allergic to nuts", "no longer allergic to nuts"),
+        ("I'm allergic to nuts", "I outgrew my nut allergy"),
+        ("I have a dog called Bello", "Bello died yesterday"),
         ("I live in Porto", "Forget that I live in Porto"),
     ],
 )

@@ -79,6 +79,13 @@ def test_an_answer_to_a_kept_question_scores_as_much() -> None:
     assert question_to_keep(turns, 1) is None
 
 
+@pytest.mark.parametrize("said", ["My dog is called Rex", "I moved to Porto.", "im vegan"])
+def test_what_states_a_fact_needs_no_question(said: str) -> None:
+    """It answers, or is about something else; it is understood by itself either way."""
+    turns = exchange("What's your dog's name?", said)
+    assert (score_at(turns, 0), question_to_keep(turns, 1)) == (0.0, None)
+
+
 def test_a_users_question_is_not_scored_again() -> None:
     """The client has been told the outcome; the answer is kept nevertheless."""
     turns = exchange("What's your dog's name?", "Biscuit.", first="user")
@@ -103,7 +110,7 @@ def test_filler_answers_nothing(answer: str) -> None:
     "text",
     ["How are you?", "What's up?", "What do you think?", "What are you doing?",
      "What's the next step?", "What would you like to do?", "How can I help you today?",
-     "Are you sure?",
+     "Are you sure?", "All right. Was it what you expected?", "Did it take you long?",
      "Where do you live? I live here."],
 )  # fmt: skip
 def test_not_every_question_is_about_the_listener(text: str) -> None:

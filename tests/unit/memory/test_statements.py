@@ -105,6 +105,16 @@ def test_few_of_the_sentences_made_up_to_mislead_are_read_wrongly() -> None:
         ("i work at bosch", "employer", "bosch"),
         ("im a nurse at siemens", "employer", "siemens"),
         ("I live in New York", "home", "New York"),
+        ("Relocated to Nantes last month", "home", "Nantes"),
+        ("we emigrated to Canada in 2019", "home", "Canada"),
+        ("that's not my name, it's Rob", "name", "Rob"),
+        ("No, that isn't my name. It's Rob.", "name", "Rob"),
+        ("My favourite season is spring", "favourite season", "spring"),
+        ("My favourite sport is swimming", "favourite sport", "swimming"),
+        ("My favourite food is bread", "favourite food", "bread"),
+        ("My favourite drink is hot chocolate", "favourite drink", "hot chocolate"),
+        ("That's a good song. My favourite singer is Adele.", "favourite singer", "Adele"),
+        ("Tom and I got divorced", "status", "divorced"),
         # said by oneself
         ("As I said: I live in Paris", "home", "Paris"),
         ('She said "hi". I live in Porto.', "home", "Porto"),
@@ -132,6 +142,26 @@ def test_a_value_is_exactly_what_was_said(text: str, title: str, value: str) -> 
         "My favourite colour's gone",
         "My favourite food's burning",
         "My favourite show's cancelled",
+        "My favourite song is playing",
+        "My favourite team is losing again",
+        "My favourite restaurant is closed",
+        "My favourite film is overrated",
+        "My favourite band is awesome",
+        "For the story, I'm a widow.",
+        "For the sake of the story I'm a widow.",
+        "in this story I'm a widow",
+        "My name is Slim Shady (that's a song)",
+        "I live in Porto, it's a quote",
+        "I am 007",
+        "I live in Excel",
+        "I moved to Linux",
+        "Traduis en français : I am vegan",
+        "Übersetze: I am vegan",
+        "Traduce al inglés: I am vegan",
+        "Hypothetically, I'm a vegan",
+        "Bello died",
+        "Bosch let me go",
+        "I switched from Windows to Linux",
         "I'm Team Edward",
         "“I live in Venice”, said the sailor",
         "ANNA: I have a sister.\nBEN: I have none.",
@@ -207,7 +237,10 @@ def test_what_is_not_meant_states_nothing(text: str) -> None:
         ("i didnt say my name is Bob", [("name", "Bob")]),
         ("Forget that I live in Porto", [("home", "Porto")]),
         ("I'm not vegan anymore", [("diet", "vegan")]),
-        ("no longer allergic to nuts", [("health", "allergic to nuts")]),
+        (
+            "no longer allergic to nuts",
+            [("health", "allergic to nuts"), ("health", "nuts allergy")],
+        ),
         ("I don't have a dog", [("pets", "dog")]),
         ("left Lisbon", [("home", "Lisbon"), ("employer", "Lisbon")]),
         ("buried Rex", [("pets", "Rex"), ("family", "Rex")]),
@@ -227,7 +260,51 @@ def test_what_is_not_meant_states_nothing(text: str) -> None:
         ("Bello had to be put to sleep", [("pets", "Bello"), ("family", "Bello")]),
         ("I got fired from Bosch", [("employer", "Bosch")]),
         ("I resigned from Bosch", [("employer", "Bosch")]),
+        *(
+            (text, [("pets", "Bello"), ("family", "Bello")])
+            for text in (
+                "Bello died",
+                "Bello died yesterday",
+                "Bello has passed away",
+                "Bello is dead",
+                "we lost Bello last week",
+                "I lost Bello to cancer",
+                "Bello ran away",
+                "Bello was put down this morning",
+                "Bello is no longer with us",
+                "our Bello died",
+                "Bello died when I was six",
+            )
+        ),
+        (
+            "turns out I'm not allergic to nuts after all",
+            [("health", "allergic to nuts"), ("health", "nuts allergy")],
+        ),
+        *(
+            (text, [("health", "nut allergy"), ("health", "allergic to nut")])
+            for text in (
+                "I outgrew my nut allergy",
+                "My nut allergy is gone",
+                "I no longer have a nut allergy",
+            )
+        ),
+        ("Tom and I broke up", [("family", "Tom"), ("status", "")]),
+        ("Tom and I got divorced", [("family", "Tom")]),
+        ("my husband Tom and I are divorced", [("family", "husband Tom")]),
+        ("I divorced Tom last year", [("family", "Tom")]),
+        *(
+            (text, [("employer", "Bosch")])
+            for text in (
+                "Bosch let me go",
+                "Bosch has fired me",
+                "I was made redundant from Bosch",
+                "I switched from Bosch to Siemens",
+                "Got laid off by Bosch",
+            )
+        ),
         ("My phone died", []),
+        ("My phone is dead", []),
+        ("I lost the game to Bosch", []),
         ("He died last week", []),
         ("The fire died", []),
     ],
@@ -236,6 +313,11 @@ def test_what_no_longer_holds_is_retracted(text: str, ended: list[tuple[str, str
     """By its value, or whatever the value was."""
     retracted = [(found.title, found.content) for found in statements_in(text) if not found.holds]
     assert retracted == ended
+
+
+def test_what_is_said_of_a_taste_is_none() -> None:
+    """It gives the reason."""
+    assert stated("I don't like tea, it's bitter") == [("dislikes", "tea")]
 
 
 def test_a_retraction_has_its_kind_and_value() -> None:

@@ -40,6 +40,10 @@ _SCRIPT = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _ABBREVIATION = re.compile(r"\b(St|Mr|Mrs|Ms|Dr|Prof|Jr|Sr|Mt|vs|approx)\.(?= [A-Z\w])")
+_NOT_MY_NAME = re.compile(
+    r"\b(?:that|this|it)(?:'?s not| is not| ?isn'?t) my name\W+(?:it'?s|it is|i'?m|i am)(?= \w)",
+    re.I,
+)
 _TRAILING_OFF = re.compile(r"\s*(?:…|\.\.+)\s*(?=[a-z])")
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|\s*\n\s*|(?<=[a-z][!?])(?=[A-Z])")
 _WORD = re.compile(r"[\w'’]+(?:[-/.][\w'’]+)*")
@@ -52,8 +56,8 @@ _REWRITTEN = (
         re.compile(r"\b(he|she|it|that|what)'?s\b|\b(who|where|how|there|name)'s\b", re.I),
         r"\1\2 is",
     ),
-    # not "my favourite food's burning": "has", or what happens to it
-    (re.compile(r"\b(favourite \w+)'s (?=\w)(?!\w{3,}(?:ing|ed)\b)", re.I), r"\1 is "),
+    (re.compile(r"\b(favourite \w+)'s (?=\w)", re.I), r"\1 is "),
+    (pattern("dying"), "died"),
     (re.compile(r"\s+(?=[,;])"), ""),
 )
 
@@ -82,6 +86,7 @@ def chat_sentences(text: str, *, whole: bool = True) -> list[ChatSentence]:
     if whole and ("\0" in plain or _is_about_words(text)):
         return []
     plain = _TRAILING_OFF.sub(", ", _ABBREVIATION.sub(r"\1", _SMILEY.sub(". ", plain)))
+    plain = _NOT_MY_NAME.sub("my name is", plain)
     if plain.isupper():
         plain = plain.lower()
     sentences = []

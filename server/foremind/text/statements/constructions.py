@@ -39,6 +39,11 @@ class ClauseReading:
     polarity: Polarity = "yes"
 
     @property
+    def is_taste(self) -> bool:
+        """Whether it says what somebody likes, dislikes or wants."""
+        return any(statement.slot in _TASTES for statement in self.statements)
+
+    @property
     def shares_frame(self) -> bool:
         """Whether "and ..." may add to it: "I am 31 and a nurse", "I like tea and cake"."""
         several = bool(self.statements) and self.statements[0].slot in _SEVERAL
@@ -74,7 +79,8 @@ class Construction:
         value = match.groupdict().get("value") or ""
         frame = re.sub(r"\b(?:an?|the) $", "", clause[: match.start("value")]) if value else ""
         beside = tuple(_named_beside(tail)) if polarity == "yes" else ()
-        return ClauseReading((*statements, *beside), frame, value, polarity)
+        reworded = (other for statement in statements for other in _reworded(statement))
+        return ClauseReading((*statements, *reworded, *beside), frame, value, polarity)
 
 
 def slot_of(noun: str) -> str:
@@ -83,6 +89,15 @@ def slot_of(noun: str) -> str:
     if words[-1] in _PEOPLE:
         return "family"
     return "pets" if _ANIMALS & {words[-1], " ".join(words[-2:])} else "names"
+
+
+def _reworded(statement: Statement) -> Iterator[Statement]:
+    """Yield an allergy that has ended by its other name: "nuts allergy", "allergic to nut"."""
+    allergy = re.fullmatch(r"allergic to (.+)|allergy to (.+)|(.+) allergy", statement.value, re.I)
+    if statement.slot == "health" and allergy and not statement.holds:
+        to, *of = allergy.groups()
+        other = f"{to} allergy" if to else f"allergic to {of[0] or of[1]}"
+        yield replace(statement, value=other)
 
 
 def _has(match: Match, polarity: Polarity) -> Statements:
@@ -119,10 +134,11 @@ def _named_beside(tail: str) -> Iterator[Statement]:
 
 
 def _gone(match: Match, _: Polarity) -> Statements:
-    noun, name = match["noun"].lower(), match["value"] or ""
-    yield Statement(slot_of(noun), name, noun, holds=False)
-    if noun in vocabulary.SPOUSES:
-        yield Statement("status", "", holds=False)
+    said = match.groupdict()  # only who has been a partner ends without saying what they are
+    noun, name, status = (said.get("noun") or "").lower(), match["value"] or "", said.get("status")
+    yield Statement(slot_of(noun) if noun else "family", name, noun, holds=False)
+    if not noun or noun in vocabulary.SPOUSES:
+        yield Statement("status", status or "", holds=bool(status))
 
 
 def _job(match: Match, polarity: Polarity) -> Statements:
@@ -171,7 +187,10 @@ def _likes(match: Match, polarity: Polarity) -> Statements:
 
 def _favourite(match: Match, polarity: Polarity) -> Statements:
     about, value = match["about"].lower().replace("color", "colour"), match["value"]
-    if (value := shapes.favourite(value)) and about.split()[-1] not in value.lower().split():
+    active = about.startswith(("sport", "game", "holiday"))
+    happens = not active and value.islower() and pattern("state").match(value)
+    value = "" if happens else shapes.favourite(value)
+    if value and about.split()[-1] not in value.lower().split():
         yield Statement("favourites", value, about, holds=polarity == "yes")
 
 
@@ -206,7 +225,7 @@ _MAKERS: dict[str, Maker] = {
 }  # fmt: skip
 _EVERY = frozenset(get_args(Polarity))
 _POLARITIES: dict[str, frozenset[Polarity]] = {
-    "+": frozenset(("yes",)), "-": frozenset(("no", "ended")), "~": frozenset(("yes",)),
+    "+": frozenset(("yes",)), "-": frozenset(("no", "ended")), "~": frozenset(("yes", "past")),
 }  # fmt: skip
 
 

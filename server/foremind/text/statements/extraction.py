@@ -190,7 +190,7 @@ def _after(
 ) -> Iterator[tuple[str, Polarity]]:
     """Yield a clause with words of the one just before it, which it shares or refers to."""
     instead = pattern("instead").match(clause)
-    if instead is not None:  # "it's Rob"
+    if instead is not None and not before.is_taste:  # "it's Rob"; not "I hate tea, it's bitter"
         yield before.frame + clause[instead.end() :], "yes"
     if clause.lower().startswith("not ") and not part.joint.endswith("and"):
         yield before.frame + clause[4:], "no"

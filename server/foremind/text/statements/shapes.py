@@ -93,7 +93,8 @@ def place(value: str) -> str:
         return ""
     if capitalised(bare, vocabulary.LINKS | vocabulary.PLACE_LINKS):
         first = words_in(bare)[0]
-        odd = (first in vocabulary.COMMON and len(words) == 1) or pattern("season").fullmatch(first)
+        no_name = vocabulary.COMMON | vocabulary.SOFTWARE
+        odd = (first in no_name and len(words) == 1) or pattern("season").fullmatch(first)
         return "" if odd else bare
     is_kind = vocabulary.PLACES & set(words) or re.search(r" (?:in|near|outside) [A-Z]", bare)
     return bare if bare != value and is_kind and words[-1] not in _UNFINISHED else ""
@@ -183,6 +184,6 @@ def taste(value: str) -> str:
 def years(value: str) -> str:
     """Return an age in years."""
     if value.isdigit():
-        return value if 4 <= int(value) <= 115 else ""
+        return value if value[0] != "0" and 4 <= int(value) <= 115 else ""
     words = value.lower().replace("-", " ").split()
     return value if vocabulary.NUMBERS.issuperset(words) and words[0] not in _SMALL else ""
