@@ -190,6 +190,7 @@ def stated_in(utterances: Iterable[Utterance]) -> list[ProfileEntry]:
             statement.content,
             (utterance.turn_id,),
             holds=statement.holds,
+            instead=statement.instead,
         )
         for utterance in utterances
         if utterance.by_user

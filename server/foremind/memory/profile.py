@@ -30,7 +30,7 @@ Slots = Mapping[str, ProfileSlot]
 
 @dataclass(frozen=True, slots=True)
 class ProfileEntry:
-    """A value stated for a slot or, if not `holds`, retracted."""
+    """A value stated for a slot or, if not `holds`, retracted, or corrected to another."""
 
     slot: str
     title: str
@@ -38,6 +38,7 @@ class ProfileEntry:
     turns: tuple[int, ...]
     made_by: MadeBy = "rules"
     holds: bool = True
+    instead: str = ""
 
     @property
     def last_turn(self) -> int:
@@ -165,7 +166,15 @@ def _apply_statement(stored: list[_StoredEntry], entry: ProfileEntry, slots: Slo
     if not entry.holds:
         for other in present:
             newer = other.details.turn > entry.last_turn
-            other.removed |= not (other.is_manual or newer) and _retracts(entry, other)
+            if other.is_manual or newer or not _retracts(entry, other):
+                continue
+            if entry.instead:
+                wrong = re.compile(rf"\b{re.escape(entry.content)}\b", re.IGNORECASE)
+                other.content = wrong.sub(lambda _: entry.instead, other.content)
+                other.details = msgspec.structs.replace(other.details, turn=entry.last_turn)
+                other.turns = tuple({*other.turns, *entry.turns})
+            else:
+                other.removed = True
         return
     if not slot.many and any(other.is_manual for other in present):
         return

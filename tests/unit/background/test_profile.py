@@ -134,6 +134,20 @@ def test_retracted_values_are_removed() -> None:
     assert applied(present, said("My dog has died")).removed == [2]
 
 
+def test_a_name_that_was_got_wrong_is_corrected() -> None:
+    """Whosever it is; what is known of nobody of that name is no fact."""
+    present = [
+        stored(1, "name", "Bob"),
+        stored(2, "pets", "dog Rex"),
+        stored(3, "home", "Rome"),
+    ]
+    entries = said("no, it's Rob, not Bob", "It's Max, not Rex!", "It's Paris, not Rome")
+    change = applied(present, entries)
+    assert [new.content for _, new in change.changed] == ["Rob", "dog Max"]
+    assert (change.added, change.removed) == ([], [])
+    assert said("it's tea, not coffee") == []
+
+
 def test_a_pet_and_its_name_are_one_entry() -> None:
     """The name is kept when the pet is mentioned without it."""
     change = applied([], said("I have a dog.", "My dog is called Scout.", "I have a dog"))

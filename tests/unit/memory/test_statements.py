@@ -160,6 +160,7 @@ def test_a_value_is_exactly_what_was_said(text: str, title: str, value: str) -> 
         "Traduce al inglés: I am vegan",
         "Hypothetically, I'm a vegan",
         "Bello died",
+        "no, it's Rob, not Bob",
         "Bosch let me go",
         "I switched from Windows to Linux",
         "I'm Team Edward",

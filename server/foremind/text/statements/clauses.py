@@ -13,13 +13,15 @@ class Statement:
     """A slot of a profile and its value as it was said.
 
     `about` says what a slot of many kinds refers to: "colour" for a favourite, "dog" for a pet. A
-    statement that no longer `holds` retracts the value, or any value if it has none.
+    statement that no longer `holds` retracts the value, or any value if it has none; where it was
+    the value, another may be so `instead`.
     """
 
     slot: str
     value: str
     about: str = ""
     holds: bool = True
+    instead: str = ""
 
     @property
     def title(self) -> str:

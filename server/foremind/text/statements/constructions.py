@@ -141,6 +141,13 @@ def _gone(match: Match, _: Polarity) -> Statements:
         yield Statement("status", status or "", holds=bool(status))
 
 
+def _mistaken(match: Match, _: Polarity) -> Statements:
+    """Read "it's Rob, not Bob", whoever that is."""
+    if shapes.capitalised(match["value"]):
+        for slot in ("name", "family", "pets"):
+            yield Statement(slot, match["wrong"], holds=False, instead=match["value"])
+
+
 def _job(match: Match, polarity: Polarity) -> Statements:
     job, where, origin = shapes.trade(match["value"]), match["where"] or "", match["from"] or ""
     works_at = match["at"] in ("at", "for") and shapes.employer(where)
@@ -221,7 +228,7 @@ _SHAPES: dict[str, Shape] = {
 _MAKERS: dict[str, Maker] = {
     "job": _job, "employed": _employed, "moved": _moved, "has": _has,
     "called": _called, "possessed": _possessed, "gone": _gone, "favourite": _favourite,
-    "likes": _likes,
+    "likes": _likes, "mistaken": _mistaken,
 }  # fmt: skip
 _EVERY = frozenset(get_args(Polarity))
 _POLARITIES: dict[str, frozenset[Polarity]] = {
