@@ -425,7 +425,7 @@ async def test_addresses_may_end_with_a_slash(http: httpx2.AsyncClient) -> None:
     assert (await http.get("/v1/models/")).json()["data"] == [found.json()]
     messages = [{"role": "user", "content": "Hi"}]
     body = {"model": "wren", "messages": messages}
-    assert reply_in(await http.post("/v1/chat/completions/", json=body)) == "Reply 1."
+    assert reply_in(await http.post("/v1/chat/completions/", json=body)) == "Reply 2."
     unknown = await http.get("/v1/models/nobody")
     assert unknown.status_code == 404
     assert unknown.json()["error"]["param"] == "model"

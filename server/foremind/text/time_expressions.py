@@ -16,10 +16,11 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
+from foremind.text.languages import utterances
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES
 from foremind.text.tense import Direction, directions_of
-from foremind.text.time_words import english_times
+from foremind.text.time_words import english_times, is_only_time
 
 Seconds = npt.NDArray[np.float64]
 
@@ -235,12 +236,14 @@ def spans_in(
     expression = _EXPRESSION if language == ENGLISH else _EXPRESSION_IN_FIGURES
     spans: list[Span] = []
     if language != ENGLISH:
+        unsure = _unsure_directions(searched, language, undecided=undecided)
         for named in islice(english_times(searched, language), MAX_EXPRESSIONS):
-            with suppress(ValueError, OverflowError):
-                span = _named(named, now, "ahead", fallback)
-                span = None if span is None else _clipped(span)
-                if span is not None and span not in spans:
-                    spans.append(span)
+            for direction in unsure if named.startswith("on ") else ("ahead",):
+                with suppress(ValueError, OverflowError):
+                    span = _named(named, now, direction, fallback)
+                    span = None if span is None else _clipped(span)
+                    if span is not None and span not in spans:
+                        spans.append(span)
     end = -1
     directions: tuple[Direction, ...] = ()
     for match in islice(expression.finditer(searched), MAX_EXPRESSIONS):
@@ -252,6 +255,18 @@ def spans_in(
             if span is not None and span not in spans:
                 spans.append(span)
     return spans[:MAX_EXPRESSIONS]
+
+
+def _unsure_directions(text: str, language: str, *, undecided: bool) -> tuple[Direction, ...]:
+    """Return where a weekday or a day without its year lies in another language than English.
+
+    What is asked looks back, and what is stated may be either, so that it names no day.
+    """
+    if utterances.asks(text, language) or utterances.requests(text, language):
+        return ("back",)
+    if undecided:
+        return ("back", "ahead")
+    return ("back",) if is_only_time(text, language) else ()
 
 
 def _directions(match: re.Match[str], *, undecided: bool) -> tuple[Direction, ...]:

@@ -2,8 +2,8 @@
 
 Relative days and periods are those of the language's file ("vorgestern", "la semana pasada"). How
 long ago something was ("hace dos días") and names of weekdays and months are those of the Unicode
-CLDR. A weekday must say whether it is the last or the next one, and a month have its year: nothing
-tells here whether a verb is past.
+CLDR. A weekday that does not say whether it is the last or the next one, and a day without its
+year, begin with "on": nothing tells here whether a verb is past. A month alone must have its year.
 """
 
 import re
@@ -23,7 +23,7 @@ _MONTHS = (
 )  # fmt: skip
 _NEAR = {-1: "last", 0: "this", 1: "next"}
 _NEAR_DAYS = {-1: "yesterday", 0: "today", 1: "tomorrow"}
-_FIGURES = r"\d{4}\s?[年년]\s?\d{1,2}\s?[月월]\s?\d{1,2}\s?[日일]"
+_FIGURES = r"(?:\d{4}\s?[年년]\s?)?\d{1,2}\s?[月월]\s?\d{1,2}\s?[日일]"
 
 
 def english_times(text: str, language: str) -> Iterator[str]:
@@ -34,6 +34,12 @@ def english_times(text: str, language: str) -> Iterator[str]:
         english = words.meanings[int(match.lastgroup[1:])]
         if english:
             yield words.filled(english, match[0].lower())
+
+
+def is_only_time(text: str, language: str) -> bool:
+    """Return whether a text has no word that tells anything besides times."""
+    others = re.findall(r"\w+", _time_words(language).pattern.sub(" ", text).lower())
+    return LANGUAGES[language].stop_words.issuperset(others)
 
 
 class _TimeWords:
@@ -48,7 +54,9 @@ class _TimeWords:
         self._numbers = {word: number for number, words in numbers for word in words}
         self._weekdays = [_inflected(locale.days["format"]["wide"][day]) for day in range(7)]
         self._months = [locale.months["format"]["wide"][month].lower() for month in range(1, 13)]
-        months = rf"(?:\d{{1,2}}[.º]?\s+(?:de )?)?(?:{any_of(self._months)})(?: de)?,?\s\d{{4}}"
+        day, month = r"\d{1,2}(?:[.º°]|er)?\s+(?:de )?", any_of(self._months)
+        year = r"(?: de)?,?\s\d{4}"
+        months = rf"{day}(?:{month})(?:{year})?|(?:{month}){year}"
         weekday, count = "|".join(self._weekdays), rf"(?:\d{{1,3}}|{any_of(self._numbers)})"
         known = [
             (
@@ -86,11 +94,16 @@ class _TimeWords:
     def _date(self, said: str) -> str:
         figures = [int(figure) for figure in re.findall(r"\d+", said)]
         if re.fullmatch(_FIGURES, said):
-            year, month, day = figures
-            return f"{day} {_MONTHS[month - 1]} {year}" if 0 < month <= 12 else ""
+            *year, month, day = figures
+            if not 0 < month <= 12:
+                return ""
+            named = " ".join(map(str, [day, _MONTHS[month - 1], *year]))
+            return named if year else f"on {named}"
         month = max((name in said, len(name), number) for number, name in enumerate(self._months))[
             2
         ]
+        if figures[-1] < 100:
+            return f"on {figures[0]} {_MONTHS[month]}"
         return " ".join([*map(str, figures[:-1]), _MONTHS[month], str(figures[-1])])
 
 
@@ -115,7 +128,9 @@ def _in_english(unit: str, count: int) -> str:
     if unit == "day":
         ago = f"{-count} days ago" if count < 0 else f"in {count} days"
         return _NEAR_DAYS.get(count, ago)
-    return f"{_NEAR[count]} {'@' if unit == 'weekday' else unit}"
+    if unit == "weekday":
+        return f"{_NEAR[count] if count else 'on'} @"
+    return f"{_NEAR[count]} {unit}"
 
 
 def _inflected(weekday: str) -> str:
