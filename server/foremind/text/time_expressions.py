@@ -140,9 +140,12 @@ _UNITS = {
     "hr": "hour", "h": "hour", "min": "minute", "m": "minute", "d": "day", "wk": "week",
     "w": "week", "mth": "month", "mo": "month", "yr": "year", "y": "year",
 }  # fmt: skip
-# A capital, or one of these, before a day of the week makes a name of it: "Black Friday".
+# One of these before a day of the week makes a name of it: "black Friday". A capital does where a
+# name of a day can stand: "We have Focus Friday", but not "I met Ana Friday".
 _NAMED_DAY = re.compile(
-    r"(?:(?-i:([A-Z][\w'-]*))|black|cyber|ash|palm|shrove|fat|maundy|holy|super|casual) $",
+    r"(?:(?:^|[.!?;:,\n] ?|\b(?:an?|the|our|my|its|it's|is|was|ha(?:ve|s|d)|call(?:ed|s)?|about|for|on|"
+    r"(?:lov|lik|hat|enjoy|celebrat)(?:e|es|ed|s)?) )(?-i:([A-Z][\w'-]*))|"
+    r"black|cyber|ash|palm|shrove|fat|maundy|holy|super|casual) $",
     re.IGNORECASE,
 )
 _NO_NAME = LANGUAGES[ENGLISH].stop_words | LANGUAGES[ENGLISH].fillers | {
