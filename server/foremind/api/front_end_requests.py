@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
 
-from foremind.api.front_end_tasks import asks_about_chat, asks_by_instructions
+from foremind.api.front_end_tasks import asks_about_chat, asks_by_instructions, names_task
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.turn import Speaker
 from foremind.domain.turn_request import EarlierTurn
@@ -163,7 +163,7 @@ def _is_task(messages: Sequence[Said]) -> bool:
     if spoken[-1].speaker == "companion":
         return False
     passages, text = _taken_apart(spoken[-1].text)
-    if passages or _below_heading(text)[0]:
+    if passages or (_below_heading(text)[0] and not names_task(text[:_MAX_SEARCHED_CHARS])):
         return False
     if all(said.speaker == "user" for said in spoken):
         instructions = next((said.text for said in messages if said.speaker is None), "")

@@ -175,12 +175,17 @@ _SUSPENDS = re.compile(
 _TOOL_CHOICE = re.compile(r"\s*available tools\s*:", re.IGNORECASE)
 
 
+def names_task(text: str) -> bool:
+    """Return whether a text has what only a program writes to a model."""
+    return _TASK.search(text) is not None
+
+
 def asks_about_chat(text: str) -> bool:
     """Return whether a model is asked for something about a conversation, such as its title."""
     if len(text) > 2 * _MAX_SEARCHED_CHARS:
         text = text[:_MAX_SEARCHED_CHARS] + "\n" + text[-_MAX_SEARCHED_CHARS:]
     return (
-        _TASK.search(text) is not None
+        names_task(text)
         or _suspends(text)
         or (_QUOTED_CHAT.search(text) is not None and _requests(text))
         or _states_task(text)
