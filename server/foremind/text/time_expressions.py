@@ -143,8 +143,8 @@ _UNITS = {
 # One of these before a day of the week makes a name of it: "black Friday". A capital does where a
 # name of a day can stand: "We have Focus Friday", but not "I met Ana Friday".
 _NAMED_DAY = re.compile(
-    r"(?:(?:^|[.!?;:,\n] ?|\b(?:an?|the|our|my|its|it's|is|was|ha(?:ve|s|d)|call(?:ed|s)?|about|for|"
-    r"on|(?:lov|lik|hat|enjoy|celebrat)(?:e|es|ed|s)?) )(?-i:([A-Z][\w'-]*))|"
+    r"(?:(?:^|[.!?;:,\n] ?|\b(?:an?|the|our|my|its|it's|is|was|ha(?:ve|s|d)|call(?:ed|s)?|about|"
+    r"for|on|(?:lov|lik|hat|enjoy|celebrat)(?:e|es|ed|s)?) )(?-i:([A-Z][\w'-]*))|"
     r"black|cyber|ash|palm|shrove|fat|maundy|holy|super|casual) $",
     re.IGNORECASE,
 )
