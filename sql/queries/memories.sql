@@ -9,10 +9,10 @@ ON CONFLICT DO NOTHING;
 
 -- name: memory_candidates
 -- Finds a relationship's best memories by vector and by terms, with what ranking needs.
--- Of a time in the query, the nearest memories said or happened then are included. The planner knows nothing of a
--- relationship's size before the next ANALYZE: "IS TRUE" keeps a subquery a hashed lookup, where it
--- would otherwise choose quadratic loops. For lexical candidates, age and significance are looked
--- up one by one until enough are recallable.
+-- Of a time in the query, the nearest memories said or happened then are included. The planner
+-- knows nothing of a relationship's size before the next ANALYZE: "IS TRUE" keeps a subquery a hashed
+-- lookup, where it would otherwise choose quadratic loops. For lexical candidates, age and
+-- significance are looked up one by one until enough are recallable.
 WITH postings AS MATERIALIZED (
     SELECT memory_id, term, frequency
     FROM memory_terms

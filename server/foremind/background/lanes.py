@@ -81,7 +81,7 @@ def _most(limit: Limit) -> int:
     return _MAX_RULES_LANES if limit.place == RULES_PLACE else MAX_LANES_PER_MODEL
 
 
-NOTHING_RESERVED: Mapping[Limit, int] = {}
+_NOTHING_RESERVED: Mapping[Limit, int] = {}
 
 
 class RunningLanes:
@@ -124,7 +124,7 @@ class RunningLanes:
         ]
 
     def first_reached(
-        self, limits: Iterable[Limit], reserved: Mapping[Limit, int] = NOTHING_RESERVED
+        self, limits: Iterable[Limit], reserved: Mapping[Limit, int] = _NOTHING_RESERVED
     ) -> Limit | None:
         """Return the first of these limits that is reached, None if none is.
 

@@ -132,19 +132,17 @@ def _stated(text: str) -> set[tuple[str, str]]:
 def _ends(statements: Sequence[Statement], noted: Sequence[Statement]) -> bool:
     """Return whether statements take back all that a note states."""
     ended = {
-        (statement.slot, _key(statement.value)) for statement in statements if not statement.holds
+        (statement.slot, terms_key(statement.value))
+        for statement in statements
+        if not statement.holds
     }
     if not ended:
         return False
     stated = [statement for statement in noted if statement.holds]
     return bool(stated) and all(
-        not ended.isdisjoint({(fact.slot, _key(fact.value)), (fact.slot, "")}) for fact in stated
+        not ended.isdisjoint({(fact.slot, terms_key(fact.value)), (fact.slot, "")})
+        for fact in stated
     )
-
-
-def _key(value: str) -> str:
-    """Return a value in comparable form; a name may be a word that has no stem."""
-    return terms_key(value) or value.casefold()
 
 
 def _changing_facts(statements: Sequence[Statement]) -> dict[str, str]:
