@@ -621,7 +621,7 @@ async def test_a_refused_handshake_writes_no_error_into_the_log(
     monitored.addHandler(caplog.handler)
     server = await start()
     try:
-        for path in (b"/", b"/v1/wss", b"/v1/turns", b"/v1/ws/", b"/%00"):
+        for path in (b"/", b"/v1/wss", b"/v1/turns", b"/v1/ws/x", b"/%00"):
             for _ in range(2):
                 async with raw(server) as peer:
                     peer.say(UPGRADE.replace(b"/v1/ws", path))
@@ -636,6 +636,9 @@ async def test_a_refused_handshake_writes_no_error_into_the_log(
                     peer.say(UPGRADE.replace(b"/v1/ws", path))
                     await peer.writer.drain()
                     peer.writer.transport.abort()
+        async with raw(server) as peer:
+            peer.say(UPGRADE.replace(b"/v1/ws", b"/v1/ws/"))  # every address may end with a slash
+            assert b" 101 " in await peer.reader.readuntil(b"\r\n\r\n")
         client = await server.session()
         await client.send("Hello")
         await client.expect("response.done")
