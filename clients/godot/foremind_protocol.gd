@@ -53,7 +53,7 @@ const TURN_STORED := "turn.stored"
 ## `greeting` is the number of the greeting that the conversation begins with: 0 is the companion's
 ## own, others are the alternate greetings of its character card.
 ##
-## `contexts` states whether `context.ready` is to be sent.
+## `contexts` states whether `context.ready` is to be sent; it is, unless that is false.
 ##
 ## Optional: consent, contexts, event_id, follow, greeting, language, redirected, resume,
 ## time_zone, token, user.

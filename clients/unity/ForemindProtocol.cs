@@ -71,7 +71,8 @@ namespace Foremind
         /// served here.</para>
         /// <para>`greeting` is the number of the greeting that the conversation begins with: 0 is the
         /// companion's own, others are the alternate greetings of its character card.</para>
-        /// <para>`contexts` states whether `context.ready` is to be sent.</para>
+        /// <para>`contexts` states whether `context.ready` is to be sent; it is, unless that is
+        /// false.</para>
         /// </summary>
         /// <param name="optional">By name: consent, contexts, event_id, follow, greeting, language,
         /// redirected, resume, time_zone, token, user.</param>

@@ -20,7 +20,14 @@ from tests.acceptance.test_chat_completions import (  # noqa: F401 - the fixture
     front_end,
     model,
 )
-from tests.conftest import PATIENCE, RunningServer, StartServer, eventually_async, owner_of
+from tests.conftest import (
+    FIRST_RELATIONSHIP,
+    PATIENCE,
+    RunningServer,
+    StartServer,
+    eventually_async,
+    owner_of,
+)
 
 REQUESTS: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parent / "front_ends.json").read_text()
@@ -220,6 +227,49 @@ async def test_two_chats_that_begin_alike_stay_apart(
     assert CAT not in str(history())
     await first.say("Good night")
     assert CAT in str(history())
+
+
+@pytest.mark.parametrize("reply", ["Aye, noted.", "Hello"])
+async def test_a_reply_that_another_chat_has_too_stays_there(
+    server: RunningServer,
+    model: ScriptedModel,  # noqa: F811
+    reply: str,
+) -> None:
+    """Whatever becomes of it in the first; one that the player erased can be made anew there."""
+    model.script.reply = lambda _: [reply]
+    first, second = await two_chats(server, *({"x-foremind-chat-id": chat} for chat in "12"))
+    model.script.reply = lambda _: [f"{reply} What else?"]
+    await second.say(CAT)
+    model.script.reply = lambda _: [reply]
+    first.messages.pop()
+    await first.answer()
+    assert await first.stored() == ["Hi", "Hi", reply, CAT, f"{reply} What else?", reply]
+    await first.say("Where is the sea?")
+    first.messages[-2:] = []
+    await first.say("Where are the hills?")
+    assert CAT in await first.stored()
+    assert f"{reply} What else?" in await first.stored()
+
+
+async def test_an_erased_reply_can_be_made_anew(
+    server: RunningServer,
+    http: httpx2.AsyncClient,
+    model: ScriptedModel,  # noqa: F811
+) -> None:
+    """The front end still shows it, and asks for another one, as often as it likes."""
+    model.script.reply = lambda _: ["The vault is below the chapel"]
+    chat = await front_end(server, default_headers={"x-foremind-chat-id": "1"})
+    await chat.say(CAT)
+    path, player = f"/v1/relationships/{FIRST_RELATIONSHIP}", {"user": "player"}
+    _, reply = (await http.get(f"{path}/turns", params=player)).json()["turns"]
+    erased = await http.delete(f"{path}/memories", params=player | {"turn": reply["id"]})
+    assert erased.status_code == 200, erased.text
+    assert await chat.stored() == [CAT]
+    for another in ("It is gone", "It is lost"):
+        model.script.reply = lambda _, another=another: [another]  # type: ignore[misc]
+        chat.messages.pop()
+        assert await chat.answer() == another
+        assert await chat.stored() == [CAT, another]
 
 
 async def test_without_a_name_nothing_is_replaced(server: RunningServer) -> None:

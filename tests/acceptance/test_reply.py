@@ -245,12 +245,18 @@ async def test_what_cannot_be_stored_is_left_out_of_a_reply(start: StartServer) 
         ("data: [DONE]\n\n", "completed"),
         (chunk_line("", "stop"), "completed"),
         ("data: [DONE]", "completed"),
+        (chunk_line("", ""), "failed"),
+        (chunk_line("", "error") + "data: [DONE]\n\n", "failed"),
+        (chunk_line("", "abort"), "failed"),
+        ('data: {"error": "boom"}\n\ndata: [DONE]\n\n', "failed"),
+        ('data: {"choices": [{"delta": {"content": " ag', "failed"),
+        ("data: [DON", "failed"),
     ],
 )
 async def test_a_stream_that_does_not_say_that_it_is_complete_is_not(
     start: StartServer, end: str, status: str
 ) -> None:
-    """By a finish reason or an end mark; the text that was sent stays."""
+    """By a finish reason that is no failure, or an end mark; the text that was sent stays."""
     body = chunk_line("Take the left") + chunk_line(" road and never") + end
     async with scripted_model(Script(body=body)) as model:
         server = await start(llm_url=model.url)

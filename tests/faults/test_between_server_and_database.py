@@ -118,10 +118,14 @@ async def test_restarts_of_the_database_lose_nothing(settings: Settings, tmp_pat
     assert len(traffic.accepted) > RESTARTS
 
 
+@pytest.mark.parametrize("killed", [False, True])
 async def test_a_database_that_hangs_is_restarted(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
 ) -> None:
-    """It runs, but answers nobody: what is said after that is stored all the same."""
+    """It runs, but answers nobody: what is said after that is stored all the same.
+
+    So it is if only its main process was killed, and the others hang.
+    """
     monkeypatch.setattr(embedded_server, "_ANSWER_S", 1.0)
     monkeypatch.setattr(embedded_server, "_ASK_EVERY", 1)
     async with own_postgres(tmp_path) as url:
@@ -132,8 +136,12 @@ async def test_a_database_that_hangs_is_restarted(
             async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
                 await accepts(traffic, 1)
                 hung = postmaster(tmp_path)
-                for process in (hung, *hung.children()):
+                for process in hung.children():
                     process.suspend()
+                if killed:
+                    hung.kill()
+                else:
+                    hung.suspend()
                 await eventually(lambda: not hung.is_running())
                 await accepts(traffic)
             await traffic.check(url)

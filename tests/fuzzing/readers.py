@@ -215,7 +215,7 @@ def read_stream(text: str, _: datetime) -> None:
     for data in (event, text):
         events = completion_parser.StreamParser(completion_parser.StreamEnding())
         with contextlib.suppress(*NOT_JSON, completion_parser.ReportedError):
-            events.feed(f"data: {data}\n\n".encode(errors="replace"))
+            list(events.feed(f"data: {data}\n\n".encode(errors="replace")))
             events.end()
 
 

@@ -18,7 +18,7 @@
  * `greeting` is the number of the greeting that the conversation begins with: 0 is the companion's
  * own, others are the alternate greetings of its character card.
  *
- * `contexts` states whether `context.ready` is to be sent.
+ * `contexts` states whether `context.ready` is to be sent; it is, unless that is false.
  */
 export interface SessionOpen {
   type: "session.open";
@@ -29,10 +29,10 @@ export interface SessionOpen {
   language?: string | null;
   consent?: boolean | null;
   resume?: Resume | null;
-  follow?: boolean;
-  redirected?: boolean;
+  follow?: boolean | null;
+  redirected?: boolean | null;
   greeting?: number | null;
-  contexts?: boolean;
+  contexts?: boolean | null;
   event_id?: string | null;
 }
 

@@ -16,6 +16,8 @@ import msgspec
 from msgspec import inspect
 
 from foremind.domain.errors import NOT_JSON
+from foremind.domain.hints import HINTS
+from foremind.domain.storable_text import LONE_SURROGATE
 
 Raw = TypeVar("Raw", str, bytes)
 Decoded = TypeVar("Decoded")
@@ -59,18 +61,47 @@ class FieldProblem(NamedTuple):
 def decode_leniently(raw: Raw, decode: Callable[[Raw | bytes], Decoded]) -> Decoded:
     """Decode JSON. Whole numbers may be written as 9.0: some runtimes have no others.
 
+    A hint with half a character (a lone surrogate) or an infinite number counts as an empty one.
+
     Raises:
         msgspec.DecodeError: as `decode` raises it.
     """
     try:
         return decode(raw)
     except msgspec.ValidationError as error:
-        if "got `float`" not in str(error):
+        if "got `float`" in str(error):
+            try:
+                return decode(msgspec.json.encode(json.loads(raw, parse_float=whole_number)))
+            except (OverflowError, *NOT_JSON):
+                raise error from None
+        if "out of range" not in str(error) or (repaired := _without_broken_hints(raw)) is None:
             raise
-        try:
-            return decode(msgspec.json.encode(json.loads(raw, parse_float=whole_number)))
-        except (OverflowError, *NOT_JSON):
-            raise error from None
+    except msgspec.DecodeError:
+        if (repaired := _without_broken_hints(raw)) is None:
+            raise
+    return decode_leniently(repaired, decode)
+
+
+def _without_broken_hints(raw: str | bytes) -> bytes | None:
+    """Return an object with empty text in place of each hint that is no JSON; None without one.
+
+    None, too, if anything else is wrong with it.
+    """
+    if len(raw) > _MAX_SEARCHED_BYTES:
+        return None
+    try:
+        members = json.loads(raw)  # unlike msgspec, accepts lone surrogates and infinite numbers
+        broken = [name for name in HINTS & members.keys() if _is_broken(members[name])]
+        return msgspec.json.encode(members | dict.fromkeys(broken, "")) if broken else None
+    except (AttributeError, ValueError, RecursionError):
+        return None
+
+
+def _is_broken(value: object) -> bool:
+    try:
+        return bool(LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False, allow_nan=False)))
+    except ValueError:
+        return True
 
 
 def whole_number(digits: str) -> int | float:

@@ -19,6 +19,8 @@ from foremind.domain.user import with_region
 
 #: What helps if it is understood, and otherwise counts as not given: of any type.
 TextHint = Annotated[Any, Meta(extra_json_schema={"anyOf": [{"type": "string"}, {"type": "null"}]})]
+#: The fields that are hints.
+HINTS = frozenset({"time_zone", "language", "resume"})
 UTC = ZoneInfo("UTC")
 TIME_ZONE_EXPECTED = "time_zone: expected an IANA name such as Europe/Lisbon"
 LANGUAGE_EXPECTED = "language: expected a BCP 47 tag such as de or pt-BR"

@@ -291,8 +291,8 @@ def _resume_of(message: SessionOpen) -> Resume | None:
 
 def _apply(message: SessionOpen, session: Session) -> None:
     """Record what the client of a session does, and what it wants."""
-    session.follows, session.stays = message.follow, message.redirected
-    session.contexts.wanted = message.contexts
+    session.follows, session.stays = bool(message.follow), bool(message.redirected)
+    session.contexts.wanted = message.contexts is not False
 
 
 def _check_greeting(message: SessionOpen, companion: Companion) -> None:

@@ -314,7 +314,7 @@ def _turn_request(
     replaces = regenerates = None
     if isinstance(decision, Regenerate):
         text = decision.message.text
-        if decision.reply is None:  # its reply never came
+        if decision.reply is None and not session.last.removed:  # its reply never came
             message_id = decision.message.message_id or message_id
         else:
             regenerates = decision.message.message_id

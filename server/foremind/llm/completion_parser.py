@@ -6,6 +6,7 @@ as a single event at its end.
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from foremind.domain.storable_text import storable
 
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 _DONE = b"[DONE]"
+_FAILURES = ("error", "abort")  # finish reasons of OpenRouter, and of vLLM and SGLang
 _SPACE = b" \t\r\n\xef\xbb\xbf"
 _FIRST_HALF = re.compile("[\ud800-\udbff]\\Z")
 
@@ -62,22 +64,23 @@ class StreamParser:
         self._has_text = False
         self._half = ""  # of a character whose other half the next event begins with
 
-    def feed(self, received: bytes) -> list[str]:
-        """Return the pieces of text that are complete now.
+    def feed(self, received: bytes) -> Iterator[str]:
+        """Yield the pieces of text that are complete now.
 
         Raises:
-            msgspec.DecodeError, ReportedError: this is no completion.
+            msgspec.DecodeError, ReportedError: what follows is no completion.
         """
         self._pending += received
         if self._is_document is None:
             self._pending = self._pending.lstrip(_SPACE)
             if not self._pending:
-                return []
+                return
             self._is_document = self._pending[:1] == b"{"
         if self._is_document:
-            return []
+            return
         *lines, self._pending = _LINE_END.split(self._pending)
-        return [piece for line in lines for piece in self._feed_line(line)]
+        for line in lines:
+            yield from self._feed_line(line)
 
     def end(self) -> list[str]:
         """Return the remaining pieces, once all bytes were fed."""
@@ -127,7 +130,9 @@ class StreamParser:
 
     def _choice_texts(self, choice: dict[str, Any]) -> list[str]:
         reason = choice.get("finish_reason")
-        if isinstance(reason, str):
+        if reason in _FAILURES:
+            raise ReportedError
+        if isinstance(reason, str) and reason:  # some send an empty one until the end
             self._ending.reason = reason
         texts = [self._message_text(choice.get("delta"))]
         if not self._has_text and not texts[0]:  # later, a last event may repeat the text

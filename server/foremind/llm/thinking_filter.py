@@ -3,13 +3,14 @@
 import re
 
 # The tags of reasoning models, where their server does not remove them: Qwen and DeepSeek, models
-# that imitate them, Magistral, and Kimi.
+# that imitate them, Magistral, Seed-OSS, and Kimi.
 _TAGS = {
     "<think>": "</think>",
     "<thinking>": "</thinking>",
     "<thought>": "</thought>",
     "<reasoning>": "</reasoning>",
     "[think]": "[/think]",
+    "<seed:think>": "</seed:think>",
     "◁think▷": "◁/think▷",
 }
 _END_TAGS = tuple(_TAGS.values())

@@ -108,6 +108,8 @@ def find_erased_content(
         turns |= {key for content in contents for key in texts.turn_corpus.quoting(content)}
         contents |= {texts.turns[turn].content for turn in turns if turn in texts.turns}
     if keep_other_mentions:
+        # A reply that reads the same in another conversation, or has it in it, repeats nothing.
+        contents = {texts.turns[turn].content for turn in turns if _is_of_user(texts, turn)}
         contents = {content for content in contents if not _said_elsewhere(texts, content, turns)}
     replies = _derived_replies(texts, turns, contents, replacement, thresholds)
     few = len(turns) <= _FEW_TURNS
@@ -137,6 +139,10 @@ def find_erased_content(
         shortened,
         frozenset(corrected),
     )
+
+
+def _is_of_user(texts: RelationshipTexts, turn: int) -> bool:
+    return turn in texts.turns and texts.turns[turn].speaker == "user"
 
 
 def _said_elsewhere(texts: RelationshipTexts, content: str, turns: set[int]) -> bool:
@@ -307,10 +313,7 @@ def _unique_terms(texts: RelationshipTexts, turns: set[int], instead: str | None
     corrected = QuotationIndex[int]()
     corrected.add([(0, instead or "")])
     terms = {
-        term
-        for turn in turns
-        if turn in texts.turns and texts.turns[turn].speaker == "user"
-        for term in texts.turn_corpus.terms[turn]
+        term for turn in turns if _is_of_user(texts, turn) for term in texts.turn_corpus.terms[turn]
     }
     return {
         term

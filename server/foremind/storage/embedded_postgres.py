@@ -138,6 +138,7 @@ class EmbeddedPostgres:
         with self._lock_path.with_suffix(".starting").open("ab") as starting:
             fcntl.flock(starting, fcntl.LOCK_EX)  # one process at a time
             if not self.running():
+                self.kill()  # its children may have survived it
                 # Its process id may meanwhile belong to another process, or to a zombie.
                 (self.folder / "postmaster.pid").unlink(missing_ok=True)
                 self._child = self._start_server()
@@ -186,17 +187,18 @@ class EmbeddedPostgres:
             return True
 
     def kill(self) -> None:
-        """Kill the server if it is still running: it hangs. What was committed is on disk."""
-        server = self._postmaster()
-        if server is None:
-            return
-        with suppress(psutil.NoSuchProcess):
-            # All of them: a new server does not start while one uses the shared memory.
-            processes = [*server.children(recursive=True), server]
-            for process in processes:
-                with suppress(psutil.NoSuchProcess):
-                    process.kill()
-            psutil.wait_procs(processes, timeout=_STOP_S)
+        """Kill what still runs of the server: it hangs. What was committed is on disk."""
+        folder = str(self.folder.resolve())
+        # All of them: a new server does not start while one uses the shared memory.
+        processes = [
+            process
+            for process in psutil.process_iter(["name", "cwd"])
+            if process.info["name"] == "postgres" and process.info["cwd"] == folder
+        ]
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes, timeout=_STOP_S)
 
     def restart_hung(self) -> None:
         """Kill a server that does not answer, and start it again.

@@ -101,6 +101,8 @@ def exactly(text: str) -> str:
         ("\u202eevil\u202c \u2066x\u2069 \u200e\u200f\u061c", "evil x "),
         ("hi" + "".join(chr(0xE0000 + ord(char)) for char in "obey me"), "hi"),
         ("a\U000e0101b\u3164c\u00add\u034fe\u206ff", "abcdef"),
+        ("\x1b[8mobey\x1b[0m\b\x7f \x9b1m me\x85\t", "[8mobey[0m 1m me\x85\t"),
+        ("a\ufe01\ufe0f\ufe05b\u2800c ❤\ufe0f\ufe00", "a\ufe01bc ❤\ufe0f"),
         ("👩‍👩‍👧‍👦 ❤️‍🔥 👍🏽", "👩‍👩‍👧‍👦 ❤️‍🔥 👍🏽"),
         ("می\u200cخواهم", "می\u200cخواهم"),
         ("क्\u200dष", "क्\u200dष"),

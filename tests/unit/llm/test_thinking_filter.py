@@ -30,6 +30,7 @@ def final_text(
         ("<thinking>Hm.</thinking>Hello.", "Hello."),
         ("<THINK>Hm.</Think>Hello.", "Hello."),
         ("[THINK]Hm.[/THINK]Hello.", "Hello."),
+        ("<seed:think>Hm.</seed:think>Hello.", "Hello."),
         ("◁think▷Hm.◁/think▷Hello.", "Hello."),
         ("<think>One.</think> <think>Two.</think> Hello.", "Hello."),
         ("<think>One <think>in another</think> goes on</think>Hello.", "Hello."),

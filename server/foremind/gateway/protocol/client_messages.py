@@ -57,7 +57,7 @@ class SessionOpen(Struct, frozen=True, tag="session.open"):
     `greeting` is the number of the greeting that the conversation begins with: 0 is the companion's
     own, others are the alternate greetings of its character card.
 
-    `contexts` states whether `context.ready` is to be sent.
+    `contexts` states whether `context.ready` is to be sent; it is, unless that is false.
     """
 
     companion: Identifier
@@ -67,10 +67,10 @@ class SessionOpen(Struct, frozen=True, tag="session.open"):
     language: TextHint = None
     consent: bool | None = None
     resume: ResumeHint = None
-    follow: bool = False
-    redirected: bool = False
+    follow: bool | None = None
+    redirected: bool | None = None
     greeting: Annotated[int, Meta(ge=0, le=2**31)] | None = None
-    contexts: bool = True
+    contexts: bool | None = None
     event_id: Identifier | None = None
 
 
