@@ -281,7 +281,14 @@ class _LayerFile:
         # Compare with the parsed export: rendering does not keep every character.
         (unchanged,) = _parse(self._layer, _block(block.record or 0, known))
         edit = replace(block, revision=known.revision)
-        return [] if edit == unchanged else [edit]
+        if edit == unchanged:
+            return []
+        untouched = {
+            name: getattr(known, name)
+            for name in ("kind", "title", "content")
+            if getattr(edit, name) == getattr(unchanged, name)
+        }
+        return [replace(edit, **untouched)]
 
     def _check_limits(self, edit: FileEdit) -> None:
         chars = len(edit.content or "")

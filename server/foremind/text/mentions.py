@@ -2,8 +2,9 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import chain
 
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES, UNSPACED, Language
@@ -28,8 +29,10 @@ _SURE_DIGITS = 9  # so many tell a number apart without its country code, though
 _MAX_CODE_DIGITS = 3
 
 _LETTER = r"[^\W\d_]"
-# "I.B.M." is "IBM", and "R & D" is "R&D".
-_INITIALS = re.compile(rf"(?<![\w.]){_LETTER}(?:\.{_LETTER})+(?!\w)\.?")
+# "I.B.M." is "IBM", "Ph.D." "PhD", and "R & D" is "R&D".
+_INITIALS = re.compile(
+    rf"(?<![\w.])(?:{_LETTER}(?:\.{_LETTER})+|[A-Z][a-z]?(?:\.[A-Z][a-z]?)+)(?!\w)\.?"
+)
 _SPACED_AND = re.compile(rf"(?<!\w)({_LETTER}) & (?={_LETTER}\b)")
 # Words that a symbol makes others of: "C" is neither "C++" nor "C#", and "R" is not in "R&D".
 _OTHER_WORD = re.compile(
@@ -48,6 +51,13 @@ _CODE = re.compile(
     r"(?![\w-]|[.@&/+#]\w)"
 )
 _HYPHENATED = re.compile(rf"(?<!\w){_LETTER}+(?:[-\u2010\u2011]{_LETTER}+)+")
+_WITH_HYPHENS = re.compile(rf"{_HYPHENATED.pattern}(?:'s\b)?")
+# A number of three or more digits in groups ("1,000", "902 10"), or a code of letters and digits.
+_WITH_COMMAS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![.,]?\d)")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:[ .']\d{3})+(?![.,]?\d)|(?<!\d)\d{3} \d{2}(?!\d)")
+_IN_GROUPS = re.compile(
+    rf"{_THOUSANDS.pattern}|\b(?:[A-Z]{{1,3}} \d{{2,}}|\d{{3,}} [A-Z]{{1,3}})\b"
+)
 # What a name begins with, before the rest of it: "O Brien" is "O'Brien", "Mc Donald" "McDonald".
 _NAME_PREFIX = re.compile(rf"((?<!\w)(?:o|mc)|^\W*[dl])\s(?={_LETTER}{{2}})", re.IGNORECASE)
 _PREFIXED = re.compile(rf"(?<!\w)(?:o|mc|d|l)\s{_LETTER}{{2,}}", re.IGNORECASE)
@@ -77,8 +87,15 @@ _SPELLED_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "�
 # Marks that are left out in writing. Those of other scripts tell words apart.
 _MARKS = re.compile(r"[\u0300-\u036f\u0591-\u05c7\u0640\u064b-\u065f\u0670]")
 _ELISIONS = frozenset(elision for language in LANGUAGES.values() for elision in language.elisions)
-_CONTRACTED = frozenset({"s", "t", "m", "d", "re", "ve", "ll"})  # by an apostrophe, in English
-_ALWAYS_CAPITAL = frozenset({"i", "im", "ive", "ill", "id"})
+_SHORTENED_VERBS = frozenset({"m", "d", "re", "ve", "ll"})  # after an apostrophe, in English
+_CONTRACTED = _SHORTENED_VERBS | {"s", "t"}
+_ALWAYS_CAPITAL = frozenset({"I", "Im", "Ive", "Ill", "Id"})
+# Without an apostrophe they are no contractions, and "ill" and "id" are none beside other words.
+_NO_CONTRACTIONS = frozenset({"hell", "shed", "shell", "wed"})
+_CONTRACTIONS_ALONE = frozenset({"ill", "id"})
+_MODALS = frozenset({"may", "might", "must", "shall"})  # search takes them for months and nouns
+_MIN_GUESSES = 2  # function words that show what language a request is in
+_ENGLISH_TOO = frozenset({"soy"})
 
 
 def _one_of(words: Iterable[str]) -> str:
@@ -114,13 +131,15 @@ _AFTER = {
 
 #: The forms of a word: it is in "=", its stems in "~". Words with a common form are the same.
 Forms = frozenset[str]
+#: Words in a row. Each is the forms that it may have, or is written just like that.
+Phrase = Sequence[Forms | str]
 
 
 class Mention:
     """What texts have to contain all of to be about it.
 
     Args:
-        phrases: words in a row. Each is the forms that it may have, or is written just like that.
+        phrases: of each of these, one alternative, with all of its phrases.
         runs: patterns of words in scripts that do not separate words.
         numbers: with at least seven digits each.
         stemmers: by which inflected words are compared.
@@ -128,7 +147,7 @@ class Mention:
 
     def __init__(
         self,
-        phrases: Sequence[Sequence[Forms | str]],
+        phrases: Sequence[Sequence[Sequence[Phrase]]],
         runs: Sequence[re.Pattern[str]],
         numbers: Sequence[str],
         stemmers: Iterable[str],
@@ -150,7 +169,10 @@ class Mention:
         if not self._phrases:
             return True
         words = _bare_words(text)
-        return all(self._has_phrase(words, phrase) for phrase in self._phrases)
+        return all(
+            any(all(self._has_phrase(words, phrase) for phrase in phrases) for phrases in either)
+            for either in self._phrases
+        )
 
     def near_spellings(self, texts: Iterable[str]) -> list[str]:
         """Return words of texts that are spelled like some of it that none of them contains."""
@@ -162,8 +184,8 @@ class Mention:
                 if len(word) >= _MIN_NEAR_CHARS:
                     written.setdefault(_folded(word.lower()), word)
         near: list[str] = []
-        for phrase in self._phrases:
-            for part in phrase:
+        for either in self._phrases:
+            for part in chain.from_iterable(chain.from_iterable(either)):
                 forms = _forms(part.lower(), ()) if isinstance(part, str) else part
                 if not forms & found:
                     whole = max((form for form in forms if form[0] == "="), default="")[1:]
@@ -172,7 +194,7 @@ class Mention:
                     near += [word for word in written if word.startswith(stems)]
         return [written[word] for word in dict.fromkeys(near)][:_MAX_NEAR]
 
-    def _has_phrase(self, words: Sequence[str], phrase: Sequence[Forms | str]) -> bool:
+    def _has_phrase(self, words: Sequence[str], phrase: Phrase) -> bool:
         return any(
             all(map(self._is, words[start : start + len(phrase)], phrase))
             for start in range(len(words) - len(phrase) + 1)
@@ -202,9 +224,12 @@ def parse_mention(about: str, language: str | None) -> Mention | None:
     """
     about = _in_one_spelling(about)
     known = language if language and language in LANGUAGES else ENGLISH
-    languages = [LANGUAGES[code] for code in {ENGLISH, known, language_of(about, known)}]
+    guess = LANGUAGES[language_of(about, known)]
+    languages = {ENGLISH: LANGUAGES[ENGLISH], known: LANGUAGES[known], guess.code: guess}.values()
     stemmers = {spoken.stemmer for spoken in languages if spoken.stemmer}
-    phrases: list[Sequence[Forms | str]] = []
+    stops = _stop_words(written_words_of(about), known, guess)
+    mine = frozenset[str]().union(*(spoken.first_person for spoken in languages))
+    phrases: list[Sequence[Sequence[Phrase]]] = []
     runs: list[re.Pattern[str]] = []
     numbers: list[str] = []
 
@@ -226,13 +251,17 @@ def parse_mention(about: str, language: str | None) -> Mention | None:
                 runs.append(_run_pattern(run, quoted=quoted))
         if not quoted:
             part = _NAME_PREFIX.sub(
-                lambda found: found[0] if _is_stop(found[1].strip(), languages) else found[1], part
+                lambda found: found[0] if _is_stop(found[1].strip(), stops) else found[1], part
             )
+            phrases.extend(_together(part, stemmers))
+            part = _IN_GROUPS.sub(" ", _WITH_HYPHENS.sub(" ", part))
         words = written_words_of(UNSPACED_RUN.sub(" ", part))
         if quoted and words:
-            phrases.append(_quoted(words, languages))
+            phrases.append([[_quoted(words, stops)]])
         elif words:
-            phrases.extend(_unquoted(words, languages, stemmers, alone=not (runs or numbers)))
+            alone = not (runs or numbers or phrases)
+            found = _unquoted(words, stops, mine, stemmers, alone=alone)
+            phrases.extend([[phrase]] for phrase in found)
 
     for match in _QUOTED.finditer(about):
         take(next(filter(None, match.groups())), quoted=True)
@@ -240,9 +269,40 @@ def parse_mention(about: str, language: str | None) -> Mention | None:
     return Mention(phrases, runs, numbers, stemmers) if phrases or runs or numbers else None
 
 
+def _stop_words(words: Sequence[str], known: str, guess: Language) -> frozenset[str]:
+    """Return what does not count in a request, in lower case without apostrophes.
+
+    One word is no sign of another language in the script of English: "sea" is none of Spanish. Then
+    only "my" and the like count as that language's.
+    """
+    stops = LANGUAGES[ENGLISH].function_words | LANGUAGES[known].function_words | _MODALS
+    stops -= _NO_CONTRACTIONS if len(words) == 1 else _NO_CONTRACTIONS | _CONTRACTIONS_ALONE
+    if guess.code in (ENGLISH, known):
+        return stops
+    signs = sum(_lower(word) in guess.function_words for word in words)
+    if guess.script == "latin" and signs < _MIN_GUESSES:
+        return stops | (guess.first_person - _ENGLISH_TOO)
+    return stops | guess.function_words
+
+
+def _together(part: str, stemmers: Iterable[str]) -> Iterator[Sequence[Sequence[Phrase]]]:
+    """Yield what is written together, with hyphens or in groups, or else in one word."""
+    for pattern, in_a_row in ((_WITH_HYPHENS, True), (_IN_GROUPS, False)):
+        for match in pattern.finditer(part):
+            words = written_words_of(match.group())
+            forms = [_asked_forms(word, stemmers) for word in words]
+            apart = [forms] if in_a_row else [[form] for form in forms]
+            yield [apart, [[_asked_forms("".join(words), stemmers)]]]
+
+
 def _unquoted(
-    words: Sequence[str], languages: Sequence[Language], stemmers: Iterable[str], *, alone: bool
-) -> list[Sequence[Forms | str]]:
+    words: Sequence[str],
+    stop_words: frozenset[str],
+    mine: frozenset[str],
+    stemmers: Iterable[str],
+    *,
+    alone: bool,
+) -> list[Phrase]:
     """Return the phrases of which each has to occur.
 
     A stop word that is capitalised is the beginning of a name, which other capitals continue ("Will
@@ -250,19 +310,20 @@ def _unquoted(
     counts in any case; and the player's own "My" does not count.
 
     Args:
+        mine: "my" and the like.
         alone: whether nothing else tells texts apart.
     """
-    stops = [_is_stop(word, languages) for word in words]
+    stops = [_is_stop(word, stop_words) for word in words]
     alone = alone and all(stops)
-    phrases: list[Sequence[Forms | str]] = []
+    phrases: list[Phrase] = []
     place = 0
     while place < len(words):
         word, first, place = words[place], place, place + 1
         if not stops[first]:
-            phrases.append([_forms(_lower(word), stemmers)])
-        elif word[0].isupper() and _bare(word) not in _ALWAYS_CAPITAL:
+            phrases.append([_asked_forms(word, stemmers)])
+        elif word[0].isupper() and word.replace("'", "") not in _ALWAYS_CAPITAL:
             beginning = not first and not alone and not (word.isupper() and len(word) > 1)
-            if beginning and any(_bare(word) in spoken.first_person for spoken in languages):
+            if beginning and _bare(word) in mine:
                 continue
             while place < len(words) and words[place][0].isupper():
                 place += 1
@@ -274,16 +335,15 @@ def _unquoted(
     return phrases
 
 
-def _quoted(words: Sequence[str], languages: Sequence[Language]) -> Sequence[Forms | str]:
+def _quoted(words: Sequence[str], stop_words: frozenset[str]) -> Phrase:
     """Return words as a phrase; stop words alone are what is written just like that."""
-    if all(_is_stop(word, languages) for word in words):
+    if all(_is_stop(word, stop_words) for word in words):
         return words
     return [_forms(_lower(word), ()) for word in words]
 
 
-def _is_stop(word: str, languages: Sequence[Language]) -> bool:
-    bare = {_bare(word), _lower(_head(word))}
-    return any(not bare.isdisjoint(spoken.function_words) for spoken in languages)
+def _is_stop(word: str, stop_words: frozenset[str]) -> bool:
+    return not stop_words.isdisjoint({_bare(word), _lower(_head(word)), _lower(word)})
 
 
 def _head(word: str) -> str:
@@ -297,8 +357,9 @@ def _bare(word: str) -> str:
 
 
 def _in_one_spelling(text: str) -> str:
-    """Return a text in NFKC in which initials have no points, nor the sign for "and" spaces."""
+    """Return a text in NFKC: no points in initials, commas in thousands, spaces around "&"."""
     text = _INITIALS.sub(lambda match: match.group().replace(".", ""), composed(text))
+    text = _WITH_COMMAS.sub(lambda match: match.group().replace(",", ""), text)
     return _SPACED_AND.sub(r"\1&", text)
 
 
@@ -311,7 +372,7 @@ def _bare_words(text: str) -> list[str]:
     text = _OTHER_WORD.sub(" ", _in_one_spelling(text))
     joined = (
         re.sub(r"\W", "", match.group())
-        for pattern in (_HYPHENATED, _PREFIXED)
+        for pattern in (_HYPHENATED, _PREFIXED, _THOUSANDS)
         for match in pattern.finditer(text)
     )
     return [*written_words_of(text), "", *joined]
@@ -332,11 +393,21 @@ def _lower(word: str) -> str:
     return word.lower().replace("i\u0307", "i")
 
 
+def _asked_forms(word: str, stemmers: Iterable[str]) -> Forms:
+    """Return the forms of a word of a request: "Xi'an" is not "Xi", as "Ankara'da" is Ankara."""
+    word = _lower(word)
+    head, _, tail = word.partition("'")
+    inflected = head in _ELISIONS or tail in _CONTRACTED or "turkish" in stemmers
+    return _forms(word if inflected else word.replace("'", ""), stemmers)
+
+
 def _forms(word: str, stemmers: Iterable[str]) -> Forms:
     """Return the forms of a word in lower case: with apostrophe or without, and its stems."""
     wholes = {word.replace("'", "")}
     head, apostrophe, tail = word.partition("'")
-    if apostrophe and head in _ELISIONS:
+    if tail in _SHORTENED_VERBS:
+        wholes = {head}
+    elif apostrophe and head in _ELISIONS:
         wholes.add(tail)
     elif apostrophe and len(head) > 1 and tail != "t":
         wholes.add(head)

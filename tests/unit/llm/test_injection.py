@@ -10,7 +10,7 @@ import pytest
 from foremind.domain.memory import Recalled
 from foremind.domain.record import Details, Record, RecordLayer
 from foremind.llm.prompt.layout import PastTurn, Prompt
-from foremind.llm.prompt.quoted_lines import quoted, visible
+from foremind.llm.prompt.quoted_lines import quoted
 from foremind.llm.prompt.record_format import (
     episode_line,
     memory_line,
@@ -22,6 +22,7 @@ from foremind.llm.prompt.sections import section, standing_sections
 from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.languages.prompt_words import prompt_words
+from foremind.text.tokenization import visible
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 

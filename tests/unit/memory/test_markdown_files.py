@@ -100,6 +100,16 @@ def test_an_edit_next_to_any_text_is_the_only_one(text: str, title: str, kind: s
     assert (edit.record, edit.content) == (2, "walk a marathon")
 
 
+@given(TEXT, TEXT)
+def test_a_changed_text_leaves_title_and_kind_as_they_are(title: str, kind: str) -> None:
+    """Also where a heading cannot show all of their characters: "a]b" stands there as "a)b"."""
+    for of_title, of_kind in ((title[:300], kind[:300]), ("two  spaces", "a]b")):
+        files, base = exported(record(1, "run a marathon", title=of_title, kind=of_kind))
+        changed = {name: text.replace("run a mar", "walk a mar") for name, text in files.items()}
+        (edit,) = find_edits({"scratchpad.md": changed["scratchpad.md"]}, base)
+        assert (edit.title, edit.kind, edit.content) == (of_title, of_kind, "walk a marathon")
+
+
 def test_headings_in_a_text_stay_text() -> None:
     """Records may contain Markdown."""
     assert find_edits(*exported(record(1, "a\n## [9.9 goal] b\n\\## c"))) == []

@@ -17,7 +17,7 @@ from msgspec.structs import force_setattr
 from foremind.domain.memory import Recalled
 from foremind.domain.turn import Speaker
 from foremind.domain.user import NO_NAME
-from foremind.llm.prompt.quoted_lines import quoted, visible
+from foremind.llm.prompt.quoted_lines import quoted
 from foremind.llm.prompt.sections import Section
 from foremind.lore.activation import NO_LORE, ActiveEntry, ActiveLore
 from foremind.lore.decorators import Role
@@ -25,6 +25,7 @@ from foremind.lore.key_matcher import KeyMatcher
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.languages.prompt_words import date_in, prompt_words
 from foremind.text.sentences import sentence_keys_in
+from foremind.text.tokenization import visible
 
 
 class Message(TypedDict):

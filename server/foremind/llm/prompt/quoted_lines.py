@@ -14,37 +14,13 @@ import msgspec
 from msgspec.structs import replace
 
 from foremind.text.sentences import is_day, sentence_keys, sentences_in
+from foremind.text.tokenization import visible
 
 _MIN_WORDS = 6  # of a truncated sentence, where not even one sentence of a line fits
 _ELLIPSIS = "…"
 
 # Characters that could close a tag or begin a line.
 _ESCAPED = re.compile("[<\x7f\x85\u2028\u2029]")
-
-# Joiners show between letters of scripts that they shape (Arabic, Indic, Mongolian) and in emoji.
-_SHAPED = (
-    "\u0600-\u06ff\u0700-\u077f\u08a0-\u08ff\u0900-\u0dff\u1800-\u18af\ufb50-\ufdff\ufe0f\ufe70-\ufefc"
-    "\u00a9\u00ae\u2190-\u2bff\u3030\U0001f000-\U0001faff"
-)
-# What nobody sees, and a model reads: controls, zero widths, directions, tags, fillers, hyphens.
-_INVISIBLE = (
-    "\0-\x08\x0b\x0e-\x1f\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
-    "\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-)
-# Looked for first, because most texts have none: four times faster than `_HIDDEN`.
-_MAYBE_HIDDEN = re.compile(f"[{_INVISIBLE}\u200c\u200d\ufe00-\ufe0f]")
-# A character has one variation selector; more of them can spell anything.
-_HIDDEN = re.compile(
-    f"[{_INVISIBLE}]|(?<![{_SHAPED}])[\u200c\u200d]|[\u200c\u200d](?![{_SHAPED}])"
-    r"|(?<![^\s\ufe00-\ufe0f])[\ufe00-\ufe0f]"
-)
-
-
-def visible(text: str) -> str:
-    """Return `text` without invisible characters, by which words could be hidden from readers."""
-    if (text.isascii() and text.isprintable()) or _MAYBE_HIDDEN.search(text) is None:
-        return text
-    return _HIDDEN.sub("", text)
 
 
 def quoted(text: str) -> str:

@@ -17,7 +17,7 @@ from foremind.domain.settings.settings import load_settings
 from foremind.llm.prompt.assembly import AssembledPrompt, assemble, recent_turns
 from foremind.llm.prompt.character import Character
 from foremind.llm.prompt.layout import PastTurn, Prompt
-from foremind.llm.prompt.quoted_lines import quoted, visible
+from foremind.llm.prompt.quoted_lines import quoted
 from foremind.llm.prompt.record_format import (
     memory_line,
     memory_lines,
@@ -30,6 +30,7 @@ from foremind.lore.activation import NO_LORE, ActiveEntry, ActiveLore
 from foremind.lore.lorebook import Placement
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES
 from foremind.text.languages.prompt_words import prompt_words
+from foremind.text.tokenization import visible
 from foremind_eval.doubles.model_server import alternates
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
