@@ -4,7 +4,7 @@ Players press Enter 80 to 300 ms after the last letter, so that a context prefet
 rarely for the text that is sent. Prefetching at every key would be too expensive, and most drafts
 end where nobody presses Enter: in part of a word, or in a word such as "the". So only what may well
 be sent has a context prepared, just before a hasty Enter; what might be, before a later one, while
-hardly any of the message's allowance is spent; the rest, as the first of a message and at pauses.
+hardly any of the message's allowance is spent; the rest, at long pauses.
 """
 
 import re
@@ -27,12 +27,11 @@ _SATURATED_S = 0.140  # where the embedding thread is busy: about what lies betw
 _POSSIBLE_S = 0.180  # before an Enter after 200 ms
 _SETTLED_S = 0.080  # where nothing is prefetched: few keys follow each other within it
 _MAX_WORD_CHARS = 32  # of the last word are examined
-# A word counts as complete if at least this share of the words that begin like it end with it;
-# in that of many short ones, something longer is mostly begun.
-_MIN_SHARE, _MIN_SHARE_OF_SHORT, _SHORT = 0.02, 0.05, 2
-_ABBREVIATED = 5  # letters that are no word, but may be sent for one: "Thurs"
-_LONG_PAUSES = 2  # of the usual pause, after which a hardly likely draft has another context
-_FIRST_WORDS = 2  # of a message, for which a context is prepared wherever they end
+# A word counts as complete if at least this share of the words that begin like it end with it; of
+# those with a capital fewer, as most that begin like a name are none.
+_MIN_SHARE, _MIN_SHARE_OF_NAME = 0.05, 0.015
+_ABBREVIATED = 4  # letters of a name that are no word, but may be sent for one: "Tues"
+_LONG_PAUSES = 3  # of the usual pause, after which a hardly likely draft has a context
 _BUSY, _SATURATED = 0.5, 0.8  # utilization of the embedding thread
 
 # How a draft ends, and the share of the allowance that must remain to prefetch for it.
@@ -59,12 +58,10 @@ class PrefetchPolicy:
     def begin(self) -> None:
         """Start a new message, with a full allowance."""
         self._length = 0
-        self._prefetched = False
         self._allowance_s = ALLOWANCE_S
 
     def spent(self, seconds: float) -> None:
         """Charge a prefetch's CPU time to the allowance."""
-        self._prefetched = True
         self._allowance_s -= seconds
 
     def typed(
@@ -84,11 +81,7 @@ class PrefetchPolicy:
         ending = self._ending(draft, leading_words)
         settle_s = None if ending in ("part of a word", "possible") else _SETTLED_S
         if ending in ("leading word", "part of a word"):
-            if self._prefetched:
-                return Delays(_LONG_PAUSES * pause_s, settle_s), None
-            if len(draft.split()) < _FIRST_WORDS:
-                return Delays(pause_s, settle_s), None
-            ending = "possible"
+            return Delays(_LONG_PAUSES * pause_s, settle_s), None
         if utilization >= (_BUSY if ending == "possible" else _SATURATED):
             return Delays(pause_s, settle_s), "busy"
         if self._allowance_s <= _MIN_ALLOWANCE_SHARE[ending] * ALLOWANCE_S:
@@ -110,8 +103,8 @@ class PrefetchPolicy:
         if (len(letters) == 1 and letters.isascii()) or letters.casefold() in leading_words:
             return "leading word"
         share = self._word_share(letters)
-        if share is None or share >= (_MIN_SHARE if len(letters) > _SHORT else _MIN_SHARE_OF_SHORT):
+        capital = letters[0].isupper()
+        if share is None or share >= (_MIN_SHARE_OF_NAME if capital else _MIN_SHARE):
             return "word"
-        if share >= _MIN_SHARE / 2 or len(letters) >= _ABBREVIATED:
-            return "part of a word" if spaced else "possible"
-        return "part of a word"
+        abbreviated = capital and len(letters) >= _ABBREVIATED and not spaced
+        return "possible" if abbreviated else "part of a word"
