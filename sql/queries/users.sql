@@ -114,8 +114,8 @@ SELECT token_id, until FROM revocations WHERE subject = $1 ORDER BY until;
 SELECT id FROM relationships WHERE user_id = $1 ORDER BY id;
 
 -- name: stored_turns
--- Counts the turns of a relationship, and the bytes that their texts take.
-SELECT count(*) AS turns, coalesce(sum(pg_column_size(content)), 0)::bigint AS bytes
+-- Counts the turns of a relationship, and the bytes of their texts, though they may be compressed.
+SELECT count(*) AS turns, coalesce(sum(octet_length(content)), 0)::bigint AS bytes
 FROM turns WHERE relationship_id = $1;
 
 -- name: add_spent_tokens

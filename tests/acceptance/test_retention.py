@@ -89,6 +89,23 @@ async def test_a_layer_that_expires_leaves_what_was_written_from_it(start: Start
         assert (await w.records("hot"))[0]["content"] == before["content"]
 
 
+async def test_core_memory_that_has_expired_is_made_anew_when_something_is_new(
+    start: StartServer,
+) -> None:
+    """Not on the next day, of what its own layer keeps for longer."""
+    async with world(start, model=False, retention_days={"hot": 10}) as w:
+        await (await w.talk(*TOLD)).close()
+        await w.next_day()
+        assert await w.records("hot")
+        for _ in range(DAYS):
+            await w.next_day()
+        assert await w.records("episodes")
+        assert await w.records("hot") == []
+        await (await w.talk("I decided to sell the violin in Lisbon")).close()
+        await w.next_day()
+        assert "Porto" in str(await w.records("hot"))
+
+
 async def test_all_sets_whatever_is_not_named(start: StartServer) -> None:
     """On the server, for a companion, and for a relationship."""
     async with world(start, model=False, retention_days={"all": 10, "vault": 90}) as w:

@@ -1,5 +1,6 @@
 """The same mistake is answered alike at every door: the socket, HTTP, MCP, settings and files."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -7,18 +8,22 @@ import httpx2
 import pytest
 
 from tests.acceptance.test_mcp import ANA, client_of, refused
-from tests.conftest import PATIENCE, RunningServer, StartServer
+from tests.acceptance.world import world
+from tests.conftest import PATIENCE, RunningServer, StartServer, eventually, owner_of
 
 TURN = ANA | {"id": "m1", "text": "Hello"}
 Error = dict[str, Any]
 
 
-async def over_http(server: RunningServer, method: str, path: str, body: object) -> Error:
+async def over_http(
+    server: RunningServer, method: str, path: str, body: object, status: int = 400
+) -> Error:
     """Send a request that is refused; return the error."""
     async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         url = f"http://127.0.0.1:{server.port}{path}"
-        response = await http.request(method, url, json=body, params={"user": "ana"})
-    assert response.status_code == 400, response.text
+        params = httpx2.QueryParams(path.partition("?")[2]).set("user", "ana")
+        response = await http.request(method, url, json=body, params=params)
+    assert response.status_code == status, response.text
     error: Error = response.json()["error"]
     return error
 
@@ -125,3 +130,47 @@ async def test_a_wrong_flag_is_named_at_every_door(start: StartServer) -> None:
         assert by_http["param"] == f"flags.{name}"
         assert on_socket["message"] == f"state.{by_http['message']}"
         assert ": expected " in by_http["message"], json.dumps(by_http)
+
+
+async def test_a_full_store_is_the_same_error_at_every_door(start: StartServer) -> None:
+    """Nothing is stored, whichever way it comes; what is longer by a correction is more, too."""
+    async with world(start, model=False, mcp=True, user_bytes=1_048_576) as w:
+        await w.talk("My sister Mira keeps bees")
+        exported = await w.request("GET", "/export")
+        memory = (await w.memories())["My sister Mira keeps bees"]["id"]
+        owner = owner_of(w.server.app.core)
+        await owner.execute(
+            "INSERT INTO turns "
+            "(relationship_id, user_id, session_id, speaker, status, content, created_at) "
+            "SELECT relationship_id, user_id, session_id, 'companion', 'completed', "
+            "repeat('x', 14300), created_at FROM turns, generate_series(1, 64) "
+            "WHERE speaker = 'user'"
+        )
+        await w.clock.advance(700)  # after which it is measured again, with the next message
+        await w.talk("Hello")
+        await eventually(
+            lambda: not any(task.get_name() == "measure-user" for task in asyncio.all_tasks())
+        )
+        stored = "SELECT count(*), sum(length(content)) FROM turns"
+        before = await owner.fetchrow(stored)
+        event = {"id": "e1", "type": "event", "text": "The bridge collapsed"}
+        chat = {"model": "wren", "user": "ana", "messages": [{"role": "user", "content": "Hello"}]}
+        longer = {"content": "Bees " * 1500}
+        relationship = f"/v1/relationships/{w.relationship}"
+        for method, path, body, param in (
+            ("POST", "/v1/turns", TURN, "text"),
+            ("POST", "/v1/chat/completions", chat, "messages"),
+            ("POST", f"{relationship}/events", {"events": [event]}, "text"),
+            ("POST", "/v1/relationships/import?companion=wren", exported, "text"),
+            ("PATCH", f"{relationship}/memories/{memory}", longer, "text"),
+        ):
+            error = await over_http(w.server, method, path, body, status=413)
+            assert (error["code"], error["param"]) == ("storage_full", param), path
+            assert "of 1048576 bytes; forgetting makes room" in error["message"]
+        async with client_of(w.server) as client:
+            error = await refused(client, "remember", ANA | {"text": "And goats"})
+            assert (error["code"], error["param"]) == ("storage_full", "text")
+        error = await over_socket(w.server, {"type": "message.send", "id": "m2", "text": "Hi"})
+        assert (error["code"], error["param"]) == ("storage_full", "text")
+        assert await owner.fetchrow(stored) == before
+        await w.request("PATCH", f"/memories/{memory}", {"content": "Mira keeps bees"})

@@ -1,7 +1,6 @@
 """What a user may store has a limit, which is named when it is reached; nothing is lost."""
 
 import asyncio
-import secrets
 from datetime import timedelta
 
 import pytest
@@ -16,7 +15,7 @@ from foremind_eval.doubles.manual_clock import ManualClock
 from tests.conftest import eventually, owner_of
 
 LIMIT = 100_000
-TEXT = secrets.token_hex(10_000)
+TEXT = "x" * 20_000  # counts whole, however little the database makes of it
 
 
 async def opened(built: Core, turns: TurnStore, slug: str) -> OpenedSession:
@@ -52,6 +51,15 @@ async def test_a_message_beyond_the_limit_is_refused_by_name_until_something_is_
         await owner.execute("UPDATE turns SET content = '' WHERE message_id IN ('m0', 'm1')")
         await clock.advance(2.0)
         await turns.commit_message(wren, "m4", f"4{TEXT}", now)
+
+
+async def test_a_new_user_has_the_same_limit(built: Core) -> None:
+    """Of whom nothing is stored yet, such as one whose relationship is imported."""
+    async with UserQuota(built.database, LIMIT, ManualClock()) as quota:
+        await quota.admit(None, 60_000)
+        await quota.admit(None, 60_000)
+        with pytest.raises(StorageFull):
+            await quota.admit(None, LIMIT, 10)
 
 
 async def test_one_users_limit_is_not_anothers(built: Core) -> None:

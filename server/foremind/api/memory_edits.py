@@ -26,6 +26,7 @@ async def correct_memory(
     Raises:
         InvalidMessage: the content is blank or too long.
         NotFound: the relationship has no such memory.
+        StorageFull: it is longer, and the user has stored as much as one may.
     """
     await services.editing.corrector.correct(
         resolved.relationship.id,

@@ -77,9 +77,10 @@ class _TransferEndpoints:
             services.runtime.settings,
         )
         known = await services.stores.users.get(principal.effective_user_id)
-        if known is not None:
-            texts = sum(len(turn.text.encode()) for turn in body.turns)
-            await services.stores.quota.admit(known.id, texts, len(body.turns))
+        texts = sum(len(turn.text.encode()) for turn in body.turns)
+        await services.stores.quota.admit(
+            None if known is None else known.id, texts, len(body.turns)
+        )
         id_ = await services.transfer.importer.restore(
             principal.effective_user_id,
             (companion.id, companion.name),

@@ -43,6 +43,7 @@ def build_corrector(components: Core) -> Corrector:
         components.ingester,
         components.runtime.clock,
         _similarity_thresholds(components),
+        components.stores.quota,
     )
 
 

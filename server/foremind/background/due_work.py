@@ -111,12 +111,19 @@ def next_retention(policy: LayerPolicy, now: datetime) -> datetime | None:
     return now + _DAY if policy.retention else None
 
 
-def is_stale(records: Sequence[Record]) -> bool:
-    """Return whether the core memory was removed, or lacks a later manual edit."""
+def is_stale(records: Sequence[Record], policy: LayerPolicy, now: datetime) -> bool:
+    """Return whether the core memory was removed, or lacks a later manual edit.
+
+    One that expired is made anew when something is new.
+    """
     core_memory = of_layer(records, "hot")
-    sources = [record for record in records if record.layer in ("episodes", "topics")]
     if not core_memory:
-        return bool(sources)
+        kept = policy.retention.get("hot")
+        return any(
+            kept is None or record.updated_at >= now - kept
+            for record in records
+            if record.layer in ("episodes", "topics")
+        )
     manual = [record for record in records if record.layer != "hot" and is_manual(record.made_by)]
     return any(record.updated_at > core_memory[-1].updated_at for record in manual)
 

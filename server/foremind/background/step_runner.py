@@ -118,7 +118,8 @@ class StepRunner:
             stale.add("habits")
         if lane.lane == lane_of("hot", lane.model_place) and context.policy.on("hot"):
             await context.load()
-            if relationship.change_sets_for("hot") or is_stale(context.records):
+            removed = is_stale(context.records, context.policy, context.now)
+            if relationship.change_sets_for("hot") or removed:
                 stale |= {"topics", "hot"}
         return stale
 

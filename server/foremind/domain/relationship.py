@@ -21,6 +21,11 @@ def relationship_id_of(user_id: int, companion_id: int) -> int:
     return user_id * MAX_COMPANIONS + companion_id
 
 
+def user_id_of(relationship_id: int) -> int:
+    """Return the key of a relationship's user. Pure."""
+    return relationship_id // MAX_COMPANIONS
+
+
 def companion_id_of(relationship_id: int) -> int:
     """Return the companion of a relationship. Pure."""
     return relationship_id % MAX_COMPANIONS

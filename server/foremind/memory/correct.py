@@ -6,6 +6,7 @@ import structlog
 
 from foremind.domain.clock import Clock
 from foremind.domain.errors import NotFound
+from foremind.domain.relationship import user_id_of
 from foremind.domain.turn import ExchangeTurn
 from foremind.memory.contextual_embedding import standalone_text
 from foremind.memory.erasure_scope import (
@@ -21,9 +22,14 @@ from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.offload import run_or_offload
 from foremind.storage.database import Database
 from foremind.storage.erasure_reader import ErasureReader
+from foremind.storage.user_quota import UserQuota
 from foremind.text.pin_requests import text_to_pin
 
 _log = structlog.get_logger("foremind.memory")
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode())
 
 
 class Corrector:
@@ -41,12 +47,14 @@ class Corrector:
         ingester: MemoryIngester,
         clock: Clock,
         thresholds: SimilarityThresholds,
+        quota: UserQuota,
     ) -> None:
         self._database = database
         self._embedder = embedder
         self._ingester = ingester
         self._clock = clock
         self._thresholds = thresholds
+        self._quota = quota
 
     async def correct(
         self,
@@ -66,6 +74,7 @@ class Corrector:
 
         Raises:
             NotFound: the relationship has no such memory.
+            StorageFull: it is longer, and the user has stored as much as one may.
             StorageUnavailable, Overloaded: try again later; nothing was half done.
         """
         vector = await self._embedder.embed_passage(content)
@@ -77,6 +86,9 @@ class Corrector:
             texts,
             erased,
         ):
+            more = sum(_bytes(content) - _bytes(texts.turns[turn].content) for turn in corrected)
+            if more > 0:
+                await self._quota.admit(user_id_of(relationship_id), more, turns=0)
             await transaction.correct_memory(memory_id, corrected, content, vector)
             language = transaction.seen.language
             facts = await run_or_offload(len(content), lambda: facts_in(content, language))

@@ -39,22 +39,24 @@ class UserQuota:
         self._clock = clock
         self._users: LRUCache[int, _UsedSpace] = LRUCache(_MAX_USERS)
 
-    async def admit(self, user_id: int, text_bytes: int, turns: int = 1) -> None:
+    async def admit(self, user_id: int | None, text_bytes: int, turns: int = 1) -> None:
         """Count what is about to be stored.
 
         Args:
-            user_id: the user's key in the database.
-            turns: how many turns have the text.
+            user_id: the user's key in the database; None for one who has nothing there yet.
+            turns: how many turns are added.
 
         Raises:
             StorageFull: there is no room for it.
             StorageUnavailable: there seems to be none, and the database did not answer.
         """
         size = text_bytes + turns * _TURN_BYTES
-        stored = self._users.setdefault(user_id, _UsedSpace())
+        stored = _UsedSpace()
+        if user_id is not None:
+            stored = self._users.setdefault(user_id, stored)
         now = self._clock.monotonic()
         full = stored.bytes + size > self._limit
-        if now - stored.measured_at > (_FULL_S if full else _MEASURED_S):
+        if user_id is not None and now - stored.measured_at > (_FULL_S if full else _MEASURED_S):
             if stored.measuring is None or stored.measuring.done():
                 stored.measured_at = now
                 stored.measuring = begin(

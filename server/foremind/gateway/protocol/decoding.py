@@ -19,6 +19,7 @@ from foremind.domain.errors import (
     NotAuthenticated,
     NotFound,
     Overloaded,
+    StorageFull,
     StorageUnavailable,
     TokenLimitReached,
 )
@@ -44,7 +45,7 @@ _ERRORS: dict[str, type[ForemindError]] = {
     error.code: error
     for error in (
         Conflict, Draining, Interrupted, NotAllowed, NotAuthenticated, NotFound, Overloaded,
-        StorageUnavailable,
+        StorageFull, StorageUnavailable,
     )
 }  # fmt: skip
 #: The field that names the message, by type of frame.

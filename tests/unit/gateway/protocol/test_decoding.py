@@ -8,7 +8,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from foremind.domain.errors import InvalidMessage
+from foremind.domain.errors import (
+    Conflict,
+    Draining,
+    ForemindError,
+    Interrupted,
+    InvalidMessage,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    Overloaded,
+    StorageFull,
+    StorageUnavailable,
+)
 from foremind.gateway.protocol.client_messages import (
     MAX_ESCAPED_BYTES,
     MAX_FRAME_BYTES,
@@ -16,7 +28,14 @@ from foremind.gateway.protocol.client_messages import (
     DraftUpdate,
     MessageSend,
 )
-from foremind.gateway.protocol.decoding import DecodingProblem, cause_in, decode, too_large
+from foremind.gateway.protocol.decoding import (
+    DecodingProblem,
+    cause_in,
+    decode,
+    error_body,
+    error_of,
+    too_large,
+)
 
 
 @pytest.mark.parametrize(
@@ -253,3 +272,24 @@ def test_a_frame_over_the_limit_is_too_large(character: str, size: int) -> None:
     raw = character * (size // len(character.encode()))
     raw += "x" * (size - len(raw.encode()))
     assert too_large(raw) == (size > MAX_FRAME_BYTES)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Conflict,
+        Draining,
+        Interrupted,
+        InvalidMessage,
+        NotAllowed,
+        NotAuthenticated,
+        NotFound,
+        Overloaded,
+        StorageFull,
+        StorageUnavailable,
+    ],
+)
+def test_an_error_of_a_session_is_the_same_over_http(kind: type[ForemindError]) -> None:
+    """Its status depends on its class."""
+    error = error_of(error_body(kind("text: expected room", param="text"), DecodingProblem()))
+    assert (type(error), error.message, error.param) == (kind, "text: expected room", "text")
