@@ -272,3 +272,18 @@ async def test_the_largest_card_holds_up_nobody(start: StartServer) -> None:
     assert opened["type"] == "session.opened"
     given = await call(server, "GET", "/wren/card?as=charx")
     assert given.status_code == 200
+
+
+@pytest.mark.parametrize("greeting", ["x" * 90_000, "\n\u65e5" * 30_000, "{{char}}" * 400])
+async def test_a_session_opens_with_as_much_of_a_greeting_as_fits_a_frame(
+    start: StartServer, greeting: str
+) -> None:
+    """A card may have a longer one, or one that becomes longer."""
+    server = await start()
+    data = V3 | {"first_mes": greeting, "nickname": "n" * 200}
+    await put_card(server, document(data, 3))
+    client = await server.connect()
+    opened = await client.open_session("wren", user_id="ana", name="Ana")
+    size = len(json.dumps(opened, ensure_ascii=False, separators=(",", ":")).encode())
+    assert 30_000 < size <= opened["limits"]["max_frame_bytes"]
+    assert greeting.replace("{{char}}", "n" * 200).startswith(opened["companion"]["greeting"])

@@ -153,7 +153,7 @@ _QUOTED_CHAT = re.compile(
     rf"|^[^\n:]{{0,60}}\b(history|conversation|lines|messages|transcript|dialogue|chat){_MARKS}:"
     r"[ \t]{0,6}$"
     r"|\n[ \t]{0,6}(new summary|summary|title|tags|emoji|queries) ?:\s{0,6}\Z"
-    r"|^message: ?```",
+    r"|^message: ?(```|\"{3}|'{3})",
     re.IGNORECASE | re.MULTILINE,
 )
 #: What only a program writes to a model.

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from foremind.gateway.conversation import LiveConversation
 from foremind.gateway.event_builders import session_opened
@@ -51,7 +52,7 @@ class OpenedSessionView:
     def event(
         self, turns: list[TurnView], warnings: Sequence[str], *, resumed: bool = False
     ) -> SessionOpened:
-        """Return `session.opened`, with as many of the newest turns as fit a frame.
+        """Return `session.opened`, with as much of the greeting and newest turns as fits a frame.
 
         Args:
             warnings: about what the client stated and was not understood.
@@ -75,6 +76,10 @@ class OpenedSessionView:
             warnings,
             resumed=resumed,
         )
+        too_much = len(encode(event)) + _SEQ_BYTES - MAX_FRAME_BYTES
+        if too_much > 0:  # a card's greeting may be that long; JSON has no byte of it less
+            shown = greeting.encode()[: max(0, len(greeting.encode()) - too_much)]
+            event.companion = replace(event.companion, greeting=shown.decode(errors="ignore"))
         event.turns = newest_fitting(turns, MAX_FRAME_BYTES - len(encode(event)))
         return event
 
