@@ -106,7 +106,7 @@ _ASKING = re.compile(
     rf"{_MARKS}(?:(?:please|now|your task is to)\s)?"
     r"(?:generate|provide|create|write|suggest|give|analy[sz]e|detect|name|classify|determine|"
     r"extract|choose|pick|return|produce|translate|identify|rephrase|complete|propose|"
-    r"describe|label|come up with|find|(?P<sums_up>summari[sz]e|condense)|"
+    r"describe|label|come up with|find|reflect|represent|(?P<sums_up>summari[sz]e|condense)|"
     rf"(?P<answers>you output|output|reply|respond|answer|what (?:is|should)))\b|{_stems(0)}",
     re.IGNORECASE | re.MULTILINE,
 )
