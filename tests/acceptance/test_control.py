@@ -294,6 +294,14 @@ OVER_A_LIMIT: list[tuple[str, dict[str, object], str]] = [
     ("records", {"details": {"status": "a" * 301}}, "records[0].details.status"),
     ("revisions", {"content": LONG}, "revisions[0].content"),
     ("sessions", {"id": "a" * 301}, "sessions[0].id"),
+    ("turns", {"session": "another"}, "turns[0].session"),
+    ("turns", {"message_id": None}, "turns[0].message_id"),
+    ("turns", {"reply_to": "1"}, "turns[0].reply_to"),
+    ("turns", {"session": None}, "turns[0].event_id"),
+    ("memories", {"content": " "}, "memories[0].content"),
+    ("memories", {"turn": "999999"}, "memories[0].turn"),
+    ("memories", {"again": ["999999"]}, "memories[0].again"),
+    ("memories", {"happened_to": "2026-05-20T12:00:00Z"}, "memories[0].happened_to"),
 ]
 
 
@@ -311,6 +319,8 @@ async def test_imports_have_the_same_limits_as_other_requests(start: StartServer
             await _assert_import_refused(w, exported | {part: [first | change, *others]}, param)
         assert (await w.request("GET", "/export"))["turns"] == []
         assert (await w.import_file(exported)).status_code == 201
+        again = await w.import_file(exported)
+        assert (again.status_code, again.json()["error"]["param"]) == (409, "companion")
 
 
 async def _assert_import_refused(w: World, exported: dict[str, object], param: str) -> None:

@@ -334,9 +334,10 @@ async def test_a_chat_is_named_by_either_header(server: RunningServer) -> None:
     assert await again.sessions() == 2
 
 
-async def test_temporary_chats_of_a_window_are_not_one(server: RunningServer) -> None:
-    """Open WebUI gives all of them one name, which is none."""
-    names = [{"x-openwebui-chat-id": "local:w4"}] * 2
+@pytest.mark.parametrize("name", ["local:w4", "{{LIBRECHAT_BODY_CONVERSATIONID}}", "{{CHAT_ID}}"])
+async def test_chats_of_one_name_that_is_none_are_not_one(server: RunningServer, name: str) -> None:
+    """Open WebUI names all temporary chats alike; a placeholder may not be filled in."""
+    names = [{"x-openwebui-chat-id": name}] * 2
     first, second = [await front_end(server, default_headers=name) for name in names]
     await first.say("Hi")
     second.messages = [dict(message) for message in first.messages]

@@ -26,6 +26,19 @@ async def test_references_of_a_record_are_limited(start: StartServer) -> None:
         assert len(await w.records("vault")) == 1
 
 
+async def test_a_record_says_something(start: StartServer) -> None:
+    """White space is no text, neither at first nor later."""
+    async with world(start, model=False) as w:
+        await w.talk("Hello")
+        note = {"layer": "vault", "content": "A note"}
+        record_id = (await w.request("POST", "/records", note))["id"]
+        for method, path in (("POST", "/records"), ("PATCH", f"/records/{record_id}")):
+            body = note if method == "POST" else {}
+            refused = await w.response_to(method, path, body | {"content": " \n"})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "content")
+        assert [pin["content"] for pin in await w.records("vault")] == ["A note"]
+
+
 @pytest.mark.parametrize(
     "large",
     [

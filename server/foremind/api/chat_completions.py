@@ -51,7 +51,8 @@ _TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 _PICTURE, _ATTACHMENT = "[picture]", "[attachment]"
 #: What names the conversation, the first that is there.
 _CHAT_HEADERS = ("x-foremind-chat-id", "x-openwebui-chat-id")
-_SHARED_NAME = "local:"  # Open WebUI's for all temporary chats of a window
+# What other chats are named, too: Open WebUI's temporary ones, and by a placeholder left as it is.
+_SHARED_NAMES = ("local:", "{{")
 _MAX_TOKENS = 1e9
 #: The fields of a turn that an error may name, as they are called here.
 _FIELDS = {
@@ -246,7 +247,7 @@ async def _transcript_request(request: Request, body: ChatCompletionRequest) -> 
     return TranscriptRequest(
         body.model,
         asked.transcript,
-        None if not chat or chat.startswith(_SHARED_NAME) else chat,
+        None if not chat or chat.startswith(_SHARED_NAMES) else chat,
         asked.attached,
         body.temperature,
         next((int(min(limit, _MAX_TOKENS)) for limit in limits if limit >= 1), None),

@@ -119,7 +119,7 @@ class _RecordEndpoints:
             layer=body.layer,
             kind=body.kind,
             title=body.title,
-            content=body.content,
+            content=_not_blank(body.content),
             refs=tuple(body.refs),
             made_by=_author(resolved, body.by),
         )
@@ -134,6 +134,8 @@ class _RecordEndpoints:
     async def change(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
         body = await read_json(request, RecordPatch)
+        if body.content is not None:
+            _not_blank(body.content)
         await self._services.editing.editor.change(
             resolved.relationship.id,
             resolved.principal.user_id,
@@ -198,6 +200,12 @@ def record_routes(services: RelationshipServices) -> list[BaseRoute]:
         Route(path + "/{record}/restore", endpoints.restore, methods=["POST"]),
         Route("/v1/relationships/{id}/audit", endpoints.list_audit),
     ]
+
+
+def _not_blank(content: str) -> str:
+    if not content.strip():
+        raise InvalidMessage("content: expected text that is not blank", param="content")
+    return content
 
 
 def _record_id(request: Request) -> int:

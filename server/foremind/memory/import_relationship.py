@@ -172,27 +172,29 @@ def _check_turns(export: Export) -> None:
     sessions = {session.id for session in export.sessions}
     answered: set[str | None] = set()
     events: set[str | None] = {None}
-    for turn in export.turns:
-        _check_event(turn, events)
+    for place, turn in enumerate(export.turns):
+        _check_event(f"turns[{place}]", turn, events)
         events.add(turn.event_id)
         if turn.session is not None and turn.session not in sessions:
-            raise InvalidMessage("turns.session: expected a session of the file", param="turns")
+            raise _invalid(f"turns[{place}].session", "a session of the file")
         if (turn.speaker == "user") != (turn.message_id is not None):
-            raise InvalidMessage(
-                "turns.message_id: expected one for each turn of the user only", param="turns"
-            )
+            raise _invalid(f"turns[{place}].message_id", "one for each turn of the user only")
         if turn.reply_to is not None and (turn.speaker == "user" or turn.reply_to in answered):
-            raise InvalidMessage(
-                "turns.reply_to: expected on companions' turns, one reply to each turn",
-                param="turns",
+            raise _invalid(
+                f"turns[{place}].reply_to", "it on companions' turns, one reply to each turn"
             )
         answered.add(turn.reply_to)
 
 
-def _check_event(turn: ExportedTurn, earlier: Collection[str | None]) -> None:
+def _invalid(name: str, expected: str) -> InvalidMessage:
+    return InvalidMessage(f"{name}: expected {expected}", param=name)
+
+
+def _check_event(name: str, turn: ExportedTurn, earlier: Collection[str | None]) -> None:
     """Check that a turn is either of a session or an event, and no event comes twice.
 
     Args:
+        name: of the turn.
         earlier: the ids of the events before it.
 
     Raises:
@@ -200,40 +202,35 @@ def _check_event(turn: ExportedTurn, earlier: Collection[str | None]) -> None:
     """
     kinds = {turn.session is None, turn.event_id is not None, turn.event_type is not None}
     if len(kinds) > 1:
-        raise InvalidMessage(
-            "turns.event_id: expected it and event_type for each turn without a session only",
-            param="turns",
-        )
+        raise _invalid(f"{name}.event_id", "it and event_type for each turn without a session only")
     if turn.event_id is not None and (
         turn.event_id in earlier or turn.speaker == "user" or turn.reply_to is not None
     ):
-        raise InvalidMessage(
-            "turns.event_id: expected every id once, on companions' turns that answer nothing",
-            param="turns",
+        raise _invalid(
+            f"{name}.event_id", "every id once, on companions' turns that answer nothing"
         )
 
 
 def _check_statuses(export: Export) -> None:
     for position, record in enumerate(export.records):
         if record.details.status not in ("", *STATUSES.get(record.layer, ())):
-            name = f"records[{position}].details.status"
-            raise InvalidMessage(f"{name}: expected a status of the record's layer", param=name)
+            raise _invalid(f"records[{position}].details.status", "a status of the record's layer")
 
 
 def _check_memories(export: Export, turns: Mapping[str, ExportedTurn]) -> None:
     seen: set[str] = set()
-    for memory in export.memories:
+    for place, memory in enumerate(export.memories):
+        name = f"memories[{place}]"
+        if not memory.content.strip():
+            raise _invalid(f"{name}.content", "text that is not blank")
         if (memory.happened_from is None) != (memory.happened_to is None):
-            raise InvalidMessage(
-                "memories.happened_to: expected both ends or neither", param="memories"
-            )
+            raise _invalid(f"{name}.happened_to", "both ends or neither")
         if memory.turn in turns and not turns[memory.turn].judged:
-            raise InvalidMessage("memories.turn: expected a judged turn", param="memories")
+            raise _invalid(f"{name}.turn", "a judged turn")
         for source in (memory.turn, *memory.again):
-            if source not in turns or source in seen or not memory.content.strip():
-                raise InvalidMessage(
-                    "memories.turn: expected a turn of the file, once", param="memories"
-                )
+            if source not in turns or source in seen:
+                part = "turn" if source == memory.turn else "again"
+                raise _invalid(f"{name}.{part}", "a turn of the file, once")
             seen.add(source)
 
 

@@ -139,7 +139,7 @@ async def _find_or_create_user(
 
 
 def _not_empty() -> Conflict:
-    return Conflict("companion: expected one with whom nothing was said yet")
+    return Conflict("companion: expected one with whom nothing was said yet", param="companion")
 
 
 class _ExportWriter:
