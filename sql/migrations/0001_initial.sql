@@ -68,7 +68,6 @@ CREATE TABLE relationships (
     gathered_since timestamptz,
     -- Cursors: the last turn that each kind of background work has processed.
     stated_turn_id bigint NOT NULL DEFAULT 0,
-    profiled_turn_id bigint NOT NULL DEFAULT 0,
     noted_turn_id bigint NOT NULL DEFAULT 0,
     summarised_turn_id bigint NOT NULL DEFAULT 0,
     narrated_turn_id bigint NOT NULL DEFAULT 0,

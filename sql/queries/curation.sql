@@ -221,8 +221,7 @@ UPDATE relationships SET due_at = $2 WHERE id = $1;
 SELECT relationship.id, relationship.companion_id, account.name AS user_name, account.time_zone, account.language,
     companion.name AS companion_name,
     companion.settings AS companion_settings, relationship.settings, relationship.operator_settings,
-    relationship.stated_turn_id, relationship.profiled_turn_id, relationship.noted_turn_id,
-    relationship.summarised_turn_id,
+    relationship.stated_turn_id, relationship.noted_turn_id, relationship.summarised_turn_id,
     relationship.narrated_turn_id, relationship.habits_at, relationship.dismissed, relationship.salt,
     relationship.erasures,
     relationship.remade::text AS remade, relationship.due_at,
@@ -324,16 +323,14 @@ LIMIT 60;
 -- Advances cursors, if they were where the work began, and raises the version of the records.
 -- A cursor that is not given stays, and one whose beginning is not given may have been anywhere.
 UPDATE relationships
-SET stated_turn_id = greatest(stated_turn_id, $2), profiled_turn_id = greatest(profiled_turn_id, $3),
-    noted_turn_id = greatest(noted_turn_id, $4),
-    summarised_turn_id = greatest(summarised_turn_id, $5),
-    narrated_turn_id = greatest(narrated_turn_id, $6),
-    layers_version = layers_version + $12::integer
-WHERE id = $1 AND stated_turn_id = coalesce($7, stated_turn_id)
-    AND profiled_turn_id = coalesce($8, profiled_turn_id)
-    AND noted_turn_id = coalesce($9, noted_turn_id)
-    AND summarised_turn_id = coalesce($10, summarised_turn_id)
-    AND narrated_turn_id = coalesce($11, narrated_turn_id)
+SET stated_turn_id = greatest(stated_turn_id, $2), noted_turn_id = greatest(noted_turn_id, $3),
+    summarised_turn_id = greatest(summarised_turn_id, $4),
+    narrated_turn_id = greatest(narrated_turn_id, $5),
+    layers_version = layers_version + $10::integer
+WHERE id = $1 AND stated_turn_id = coalesce($6, stated_turn_id)
+    AND noted_turn_id = coalesce($7, noted_turn_id)
+    AND summarised_turn_id = coalesce($8, summarised_turn_id)
+    AND narrated_turn_id = coalesce($9, narrated_turn_id)
 RETURNING layers_version AS version;
 
 -- name: record_usage_patterns_at

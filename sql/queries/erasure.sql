@@ -178,7 +178,7 @@ UPDATE relationships
 SET settings = '{}',
     operator_settings = operator_settings - '{significance,scratchpad,profile,prompts}'::text[],
     dismissed = '{}', remade = '[]', salt = $2,
-    habits_at = NULL, stated_turn_id = 0, profiled_turn_id = 0, noted_turn_id = 0,
+    habits_at = NULL, stated_turn_id = 0, noted_turn_id = 0,
     summarised_turn_id = 0, narrated_turn_id = 0
 WHERE id = $1;
 

@@ -43,8 +43,7 @@ FROM records AS record WHERE relationship_id = $1 ORDER BY record.id;
 
 -- name: export_progress
 -- Reads the cursors of a relationship, and what is to be regenerated or not created again.
-SELECT stated_turn_id::text AS stated, profiled_turn_id::text AS profiled,
-    noted_turn_id::text AS noted,
+SELECT stated_turn_id::text AS stated, noted_turn_id::text AS noted,
     summarised_turn_id::text AS summarised, narrated_turn_id::text AS narrated, dismissed, salt,
     remade::text AS remade
 FROM relationships WHERE id = $1;
@@ -130,7 +129,6 @@ VALUES ($1, $2, $3, $4, $5, $6);
 UPDATE relationships
 SET settings = $2, operator_settings = $10, noted_turn_id = $3, summarised_turn_id = $4,
     narrated_turn_id = $5, dismissed = $6::text[], due_at = $7, salt = coalesce($8, salt),
-    remade = $9::jsonb, stated_turn_id = $11, profiled_turn_id = $12,
-    settings_version = settings_version + 1
+    remade = $9::jsonb, stated_turn_id = $11, settings_version = settings_version + 1
 WHERE id = $1
 RETURNING settings_version AS version;

@@ -59,15 +59,22 @@ def verbatim_curation(chat: Chat) -> str:
     ]
     texts = [json.loads(_QUOTATION.findall(line)[-1]) for line in user_lines]
     facts = [text for text in texts if not text.endswith("?")]
-    if '{"operations"' in task:
+    found: dict[str, Any] = {}
+    if '"operations": ' in task:
         entries = dict(re.findall(r'^(\d+)\. \S+: "(.*)"$', prompt, re.MULTILINE))
         ids = {text: int(number) for number, text in entries.items()}
         notes = [f"Noted: {fact}" for fact in dict.fromkeys(facts)]
-        return json.dumps({"operations": [
+        found["operations"] = [
             {"op": "UPDATE", "id": ids[note], "kind": "other", "entry": note} if note in ids
             else {"op": "ADD", "kind": "other", "entry": note}
             for note in notes
-        ]})  # fmt: skip
+        ]  # fmt: skip
+    if '"entries": ' in task:
+        found["entries"] = [
+            {"slot": "likes", "value": fact[:80]} for fact in facts if "favourite" in fact
+        ]
+    if found:
+        return json.dumps(found)
     if '{"episodes"' in task:
         return json.dumps({
             "episodes": [{
@@ -77,10 +84,6 @@ def verbatim_curation(chat: Chat) -> str:
             }],
             "left_at": f"Last: {facts[-1] if facts else 'nothing'}", "settled": [],
         })  # fmt: skip
-    if '{"entries"' in task:
-        return json.dumps({"entries": [
-            {"slot": "interests", "value": fact[:80]} for fact in facts if "favourite" in fact
-        ]})  # fmt: skip
     if '{"lines"' in task:
         return json.dumps({"lines": [fact[:200] for fact in facts[-3:]] or ["Nothing."]})
     quoted = [json.loads(quotation) for quotation in _QUOTATION.findall(prompt)]

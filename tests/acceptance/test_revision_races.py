@@ -38,8 +38,7 @@ TOLD = f"I promise to bury the {WORD} under the pear tree"
 #: The background tasks that read the last exchange of an open session, by what they ask for.
 TASKS = {
     "rating": '{"rating"',
-    "notes": '{"operations"',
-    "profile": '{"entries"',
+    "notes": '"operations": ',
 }
 
 
@@ -56,8 +55,10 @@ def telling(chat: Chat) -> str:
     text = f"HEIRLOOM {WORD}" if WORD in data or "HEIRLOOM" in data else "Nothing of note"
     answers = {
         "rating": {"rating": 9},
-        "notes": {"operations": [{"op": "ADD", "kind": "other", "entry": text}]},
-        "profile": {"entries": [{"slot": "likes", "value": text}]},
+        "notes": {
+            "operations": [{"op": "ADD", "kind": "other", "entry": text}],
+            "entries": [{"slot": "likes", "value": text}],
+        },
     }
     for name, shape in TASKS.items():
         if shape in task:

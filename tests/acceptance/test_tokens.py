@@ -74,7 +74,7 @@ async def test_what_a_server_cannot_have_counted_is_counted_by_the_tokenizer(
     start: StartServer, usage: object
 ) -> None:
     async with scripted_model(Script(usage=lambda _, __: usage)) as model:
-        server = await start(llm_url=model.url, layers_off={"scratchpad"})
+        server = await start(llm_url=model.url, layers_off={"scratchpad", "profile"})
         await reply_to(await server.session(), "Hello")
         assert tokens(server)["reply"] == by_tokenizer(model, "Hello there.")
 
@@ -84,7 +84,7 @@ async def test_what_a_server_counted_counts(start: StartServer, reply_mode: Any)
     """In whatever form it answers; each field by itself."""
     script = Script(usage=lambda _, __: COUNTED, reply_mode=reply_mode)
     async with scripted_model(script) as model:
-        server = await start(llm_url=model.url, layers_off={"scratchpad"})
+        server = await start(llm_url=model.url, layers_off={"scratchpad", "profile"})
         client = await server.session()
         await reply_to(client, "Hello")
         assert tokens(server)["reply"] == (PROMPT, REPLY)
@@ -98,7 +98,7 @@ async def test_what_a_server_counted_counts(start: StartServer, reply_mode: Any)
 async def test_a_server_that_refuses_to_be_asked_is_not_asked_again(start: StartServer) -> None:
     script = Script(stream_options=False)
     async with scripted_model(script) as model:
-        server = await start(llm_url=model.url, layers_off={"scratchpad"})
+        server = await start(llm_url=model.url, layers_off={"scratchpad", "profile"})
         client = await server.session()
         for _ in range(2):
             assert (await reply_to(client, "Hello"))["text"] == "Hello there."
@@ -114,7 +114,7 @@ async def test_a_reply_that_is_stopped_counts_as_far_as_it_came(start: StartServ
         reasoning=reasoning, hold_before=never, hold_after=1, usage=lambda _, __: COUNTED
     )
     async with scripted_model(script) as model:
-        server = await start(llm_url=model.url, layers_off={"scratchpad"})
+        server = await start(llm_url=model.url, layers_off={"scratchpad", "profile"})
         client = await server.session()
         await client.send("Hello")
         response = (await client.expect("response.output_text.delta"))["response_id"]
@@ -192,7 +192,10 @@ async def test_beyond_the_limit_a_message_is_kept_and_answered_tomorrow(start: S
     script = Script(usage=lambda _, __: COUNTED)
     async with scripted_model(script) as model:
         server = await start(
-            clock=clock, llm_url=model.url, llm_tokens_per_day=2 * PROMPT, layers_off={"scratchpad"}
+            clock=clock,
+            llm_url=model.url,
+            llm_tokens_per_day=2 * PROMPT,
+            layers_off={"scratchpad", "profile"},
         )
         await server.app.core.stores.companions.put(CompanionFile("saffi", "Saffi", "A sailor."))
         wren, saffi = await server.session(), await server.session(companion="saffi")
@@ -217,7 +220,9 @@ async def test_beyond_the_limit_a_message_is_kept_and_answered_tomorrow(start: S
 async def test_a_companions_own_limit_is_for_its_tokens_alone(start: StartServer) -> None:
     """It may be more than the server's or less, and is looked up for every message."""
     async with scripted_model(Script(usage=lambda _, __: COUNTED)) as model:
-        server = await start(llm_url=model.url, llm_tokens_per_day=1, layers_off={"scratchpad"})
+        server = await start(
+            llm_url=model.url, llm_tokens_per_day=1, layers_off={"scratchpad", "profile"}
+        )
         companions = server.app.core.stores.companions
 
         async def limit(slug: str, most: int | None) -> None:

@@ -19,9 +19,11 @@ def background_answer(chat: dict[str, Any]) -> str:
     user_texts = [text for name, text in pairwise(quotations) if name == "Ana"]
     last = user_texts[-1] if user_texts else (quotations[-1] if quotations else "nothing")
     answers: dict[str, Any] = {
-        '{"operations"': {"operations": [{"op": "ADD", "kind": "other", "entry": f"Note: {last}"}]},
-        '{"lines"': {"lines": [f"Ana: {text[:200]}" for text in user_texts[-3:]] or [last[:200]]},
-        '{"episodes"': {
+        '"operations": ': {
+            "operations": [{"op": "ADD", "kind": "other", "entry": f"Note: {last}"}]
+        },
+        '"lines": ': {"lines": [f"Ana: {text[:200]}" for text in user_texts[-3:]] or [last[:200]]},
+        '"episodes": ': {
             "episodes": [
                 {
                     "topic": _topic(quotations),
@@ -35,10 +37,10 @@ def background_answer(chat: dict[str, Any]) -> str:
             "left_at": f"They parted after: {last}",
             "settled": [],
         },
-        '{"entries"': {"entries": []},
-        '{"text"': {"text": "Written by the model: " + " | ".join(quotations[-8:])},
+        '"entries": ': {"entries": []},
+        '"text": ': {"text": "Written by the model: " + " | ".join(quotations[-8:])},
     }
-    return next(json.dumps(answer) for shape, answer in answers.items() if shape in task)
+    return _answer_to(task, answers)
 
 
 def empty_answer(word: str) -> Callable[[dict[str, Any]], str]:
@@ -49,35 +51,40 @@ def empty_answer(word: str) -> Callable[[dict[str, Any]], str]:
     lists = {key: [word] for key in ("references", "questions", "conclusions", "open_questions")}
     return _filling(
         {
-            '{"operations"': {
+            '"operations": ': {
                 "operations": [
                     {"op": "ADD", "kind": "other", "entry": word},
                     *changes[:5],
                     *deletions[:6],
                 ]
             },
-            '{"lines"': {"lines": [word] * 5},
-            '{"episodes"': {
+            '"lines": ': {"lines": [word] * 5},
+            '"episodes": ': {
                 "episodes": [{**texts, **lists}],
                 "left_at": word,
                 "settled": [1, 2, 3],
             },
-            '{"entries"': {
+            '"entries": ': {
                 "entries": [
                     {"slot": slot, "value": word, "holds": holds}
                     for slot in ("name", "home", "job", "pets", "health")
                     for holds in (True, False)
                 ]
             },
-            '{"text"': {"text": word},
+            '"text": ': {"text": word},
         }
     )
 
 
+def _answer_to(task: str, answers: dict[str, Any]) -> str:
+    """Return what a form asks for: some are for the notes and the profile together."""
+    asked = [answer for field, answer in answers.items() if field in task]
+    return json.dumps({name: value for answer in asked for name, value in answer.items()})
+
+
 def _filling(answers: dict[str, Any]) -> Callable[[dict[str, Any]], str]:
     def answer(chat: dict[str, Any]) -> str:
-        task = chat["messages"][0]["content"]
-        return next(json.dumps(filled) for shape, filled in answers.items() if shape in task)
+        return _answer_to(chat["messages"][0]["content"], answers)
 
     return answer
 
@@ -86,7 +93,7 @@ def _filling(answers: dict[str, Any]) -> Callable[[dict[str, Any]], str]:
 #: what is in many a text.
 invented_answer = _filling(
     {
-        '{"operations"': {
+        '"operations": ': {
             "operations": [
                 {"op": "ADD", "kind": "relationship", "entry": "Has a dog named Scout"},
                 {"op": "ADD", "kind": "other", "entry": "who the user is: name, age, home, work"},
@@ -94,8 +101,8 @@ invented_answer = _filling(
                 {"op": "DELETE", "id": 1},
             ]
         },
-        '{"lines"': {"lines": ["Rita", "Wren", "Wren", "Rita", "Rita", *(["Wren"] * 94)]},
-        '{"episodes"': {
+        '"lines": ': {"lines": ["Rita", "Wren", "Wren", "Rita", "Rita", *(["Wren"] * 94)]},
+        '"episodes": ': {
             "episodes": [
                 {
                     "topic": "Space Travel",
@@ -109,7 +116,7 @@ invented_answer = _filling(
             "left_at": "Captain Nemo said goodbye.",
             "settled": [1, 2, 3],
         },
-        '{"entries"': {
+        '"entries": ': {
             "entries": [
                 {"slot": "name", "value": "what the user wants to be called"},
                 {"slot": "pets", "value": "dog Scout"},
@@ -117,7 +124,7 @@ invented_answer = _filling(
                 {"slot": "home", "value": "Lisbon"},
             ]
         },
-        '{"text"': {"text": "Captain Nemo and Scout travel to Mars. " * 20},
+        '"text": ': {"text": "Captain Nemo and Scout travel to Mars. " * 20},
     }
 )
 

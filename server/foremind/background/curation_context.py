@@ -1,6 +1,6 @@
 """What every background step works with: a relationship, its settings, records and model."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -18,7 +18,7 @@ from foremind.background.prompt_fitting import fit_prompt
 from foremind.background.step_definitions import Outcome
 from foremind.domain.errors import ModelServerError, UnusableAnswer
 from foremind.domain.policy import LayerPolicy
-from foremind.domain.record import Cursor, MadeBy, Record, RecordLayer, of_layer
+from foremind.domain.record import RECORD_LAYERS, Cursor, MadeBy, Record, RecordLayer, of_layer
 from foremind.domain.relationship import ChangeSet, RelationshipState, TranscriptTurn
 from foremind.llm.answer_gate import AnswerGate
 from foremind.llm.prompt.layout import Message
@@ -169,7 +169,9 @@ class CurationContext:
         self,
         cursor: Cursor,
         next_batch: Callable[[Sequence[TranscriptTurn]], Sequence[TranscriptTurn]],
-        read: Callable[[Sequence[TranscriptTurn]], Awaitable[tuple[Write, int]]],
+        read: Callable[
+            [Sequence[TranscriptTurn], Collection[RecordLayer]], Awaitable[tuple[Write, int]]
+        ],
         redo: Sequence[ChangeSet],
         *,
         ends_redo: bool = True,
@@ -178,7 +180,8 @@ class CurationContext:
 
         Args:
             next_batch: returns the first of the turns given that are to be read now.
-            read: returns how to write what was found, and the id of the last turn that it covers.
+            read: returns how to write what was found for some layers, and the id of the last turn
+                that it covers.
             redo: the turns that are to be read again because another source was erased.
             ends_redo: nothing else has to read these.
         """
@@ -188,21 +191,26 @@ class CurationContext:
         if batch or redo:
             await self.load()
         if batch:
-            write, last = await read(batch)
+            write, last = await read(batch, RECORD_LAYERS)
 
             async def advance(changes: RecordChanges) -> None:
                 changes.advance(cursor, last, before)
 
             self.planned += [write, advance]
-        for change_set in redo[:1] if ends_redo else redo:
+        to_read = list(dict.fromkeys(change_set.turns for change_set in redo))
+        for turn_ids in to_read[:1] if ends_redo else to_read:
             await self.write_now()
-            again, _ = await read(await self.curation.turns(self.relationship.id, change_set.turns))
+            of_turns = [change_set for change_set in redo if change_set.turns == turn_ids]
+            again, _ = await read(
+                await self.curation.turns(self.relationship.id, turn_ids),
+                [change_set.layer for change_set in of_turns],
+            )
             self.planned.append(again)
-            if ends_redo:
+            for change_set in of_turns if ends_redo else ():
                 self.plan(partial(RecordChanges.remove_change_set, change_set=change_set))
         more = len(turns) == _READ_LIMIT or next_batch([turn for turn in turns if turn.id > last])
         return Outcome(
-            produced=bool(batch), more=bool(batch and more) or (ends_redo and len(redo) > 1)
+            produced=bool(batch), more=bool(batch and more) or (ends_redo and len(to_read) > 1)
         )
 
     def records_of(self, layer: RecordLayer) -> list[Record]:

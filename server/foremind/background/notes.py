@@ -1,9 +1,13 @@
-"""The notes: what is worth knowing of a user in later conversations (wire layer `scratchpad`)."""
+"""The notes: what is worth knowing of a user in later conversations (wire layer `scratchpad`).
+
+A model reads each turn once: it is asked for notes and for the profile together.
+"""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,13 +17,27 @@ import structlog
 from foremind.background.curation_context import Answered, CurationContext, Write
 from foremind.background.extractive_summary import Utterance, chars_of
 from foremind.background.note_rules import NotesUpdate, note_rank, updates_by_rules
-from foremind.background.prompts import NoteOperation, NotesAnswer, notes_prompt
+from foremind.background.profile_extraction import (
+    accepted_facts,
+    stated,
+    uses_model,
+    write_profile,
+)
+from foremind.background.prompts import (
+    NoteOperation,
+    NotesAndProfileAnswer,
+    NotesAnswer,
+    ProfileAnswer,
+    notes_prompt,
+)
 from foremind.background.step_definitions import Outcome
 from foremind.domain.companion import SignificanceRules
 from foremind.domain.record import Details, NewRecord, Record, RecordLayer, is_manual
 from foremind.domain.relationship import TranscriptTurn
+from foremind.domain.step import MAX_GATHERED
 from foremind.llm.answer_gate import AnswerGate
 from foremind.llm.prompt.layout import Message
+from foremind.memory.profile import ProfileEntry
 from foremind.memory.scoring import score_significance
 from foremind.runtime.offload import run_or_offload
 from foremind.storage.record_changes import RecordChanges
@@ -28,25 +46,35 @@ from foremind.text.tokenization import words_of
 _MAX_ENTRIES = 500  # beyond it the least significant, and of those the oldest, are evicted
 _SHOWN_NEWEST, _SHOWN_NEAREST = 30, 30  # entries that a model is shown with a batch of turns
 _MAX_TURNS = 40  # per batch
-_MAX_TURNS_FOR_MODEL = 10  # per batch: what is worth noting of them fits into the answer
-_MAX_TOKENS = 800
+#: Per batch: what is gathered, with the replies; what is worth noting of them fits into the answer.
+_MAX_TURNS_FOR_MODEL = 2 * MAX_GATHERED
+_MAX_TOKENS = 1400  # of an answer, in at most a quarter of the model's context
 _LINE_TOKENS = 16  # overhead of a line: the name, quotation marks, perhaps the day
 _LAYERS: tuple[RecordLayer, ...] = ("scratchpad",)
+#: What is asked for, of what is on; and the form of the answer.
+_READ: tuple[RecordLayer, ...] = ("scratchpad", "profile")
+_SHAPES: Mapping[tuple[RecordLayer, ...], type[msgspec.Struct]] = {
+    ("scratchpad",): NotesAnswer, ("profile",): ProfileAnswer, _READ: NotesAndProfileAnswer,
+}  # fmt: skip
 
 _log = structlog.get_logger("foremind.background")
 
 
 async def update_notes(context: CurationContext) -> Outcome:
-    """Update the notes with a batch of new turns."""
+    """Update the notes with a batch of new turns, and the profile with what a model finds there."""
+    relationship = context.relationship
+    facts = relationship.facts_to_redo if uses_model(context) else ()
     return await context.read_turns(
         "noted",
         partial(_next_batch, context),
         partial(_read, context),
-        context.relationship.change_sets_for("scratchpad"),
+        [*relationship.change_sets_for("scratchpad"), *facts],
     )
 
 
-async def _read(context: CurationContext, turns: Sequence[TranscriptTurn]) -> tuple[Write, int]:
+async def _read(
+    context: CurationContext, turns: Sequence[TranscriptTurn], layers: Collection[RecordLayer]
+) -> tuple[Write, int]:
     """Return how to write what follows from turns, and the id of the last turn covered."""
     relationship, answered = context.relationship, list[TranscriptTurn]()
     if (
@@ -56,14 +84,38 @@ async def _read(context: CurationContext, turns: Sequence[TranscriptTurn]) -> tu
         and turns[0].id > relationship.noted_turn_id
     ):  # a reply made anew stands after what was noted of its message, and is read with it
         answered = await context.curation.answered_by(relationship.id, turns[0].id)
-    updates, complete = await _updates(context, context.utterances([*answered, *turns]))
+    utterances = context.utterances([*answered, *turns])
+    updates, facts = list[NotesUpdate](), list[ProfileEntry]()
+    sources, complete = tuple[int, ...](), True
+    asked = _asked(context, layers)
+    if asked and any(utterance.by_user for utterance in utterances):
+        entries = context.records_of("scratchpad") if "scratchpad" in asked else []
+        shown = await _shown(context, entries, utterances)
+        # Where the model was shown a selection, its sources are exactly the entries in it.
+        sources = recent_sources(entries) if shown is entries else tuple(note.id for note in shown)
+        answer = await context.ask(
+            "notes",
+            lambda: _prompt(context, asked, shown, utterances),
+            stated(utterances),
+            _SHAPES[tuple(asked)],
+            _answer_tokens(context),
+            whole=False,
+        )
+        if "profile" in asked and answer is not None:  # rules have read these turns before
+            facts = accepted_facts(context, answer, utterances)
+        if "scratchpad" in asked:
+            updates = await _updates(context, answer, utterances, shown, sources)
+        complete = answer is None or context.fell_back or answer.complete
+    if facts:
+        await context.reload()  # rules may have written while the model did
 
     async def write(changes: RecordChanges) -> None:
-        if not updates:
+        if not (updates or facts):
             return
         current = await changes.records_in_layers(_LAYERS)
         notes = context.records_of("scratchpad")
         present = {entry.id: entry for entry in notes if entry.id in current}
+        await write_profile(context, changes, facts, [id_ for id_ in sources if id_ in current])
         for update in updates:  # those of an entry removed meanwhile are dropped
             await _apply(context, changes, update, present)
         await _evict(context, changes, sum(update.operation.op == "ADD" for update in updates))
@@ -77,8 +129,10 @@ def _next_batch(context: CurationContext, turns: Sequence[TranscriptTurn]) -> li
     """Return the oldest turns that fit into one batch, and into the model's context."""
     if context.server is None or not turns:
         return list(turns[:_MAX_TURNS])
+    asked = _asked(context, _READ)
     shown = context.records_of("scratchpad")[-_SHOWN_NEWEST - _SHOWN_NEAREST :]
-    room = context.remaining_tokens(_prompt(context, shown, ()), _MAX_TOKENS)
+    prompt = _prompt(context, asked, shown, ())
+    room = context.remaining_tokens(prompt, _answer_tokens(context))
     size = 0
     for turn in turns[:_MAX_TURNS_FOR_MODEL]:
         room -= context.count_tokens(turn.content) + _LINE_TOKENS
@@ -88,86 +142,95 @@ def _next_batch(context: CurationContext, turns: Sequence[TranscriptTurn]) -> li
     return list(turns[: max(1, size)])
 
 
+def _asked(context: CurationContext, layers: Collection[RecordLayer]) -> list[RecordLayer]:
+    """Return those of `layers` that are on and that this step reads for."""
+    is_read = {"scratchpad": context.policy.on("scratchpad"), "profile": uses_model(context)}
+    return [layer for layer in _READ if layer in layers and is_read[layer]]
+
+
+def _answer_tokens(context: CurationContext) -> int:
+    return min(_MAX_TOKENS, context.policy.context_tokens // 4)
+
+
 def _prompt(
-    context: CurationContext, shown: Sequence[Record], utterances: Sequence[Utterance]
+    context: CurationContext,
+    asked: Collection[RecordLayer],
+    shown: Sequence[Record],
+    utterances: Sequence[Utterance],
 ) -> list[Message]:
     """Return the prompt, with the newest entries in at most a quarter of the model's context."""
+    policy = context.policy
     entries = [(entry.id, entry.kind, entry.content) for entry in shown]
-    room = context.policy.context_tokens // 4
+    room = policy.context_tokens // 4
     kept = []
     for entry in reversed(entries):
         room -= context.count_tokens(entry[2]) + _LINE_TOKENS
         if room < 0:
             break
         kept.append(entry)
-    return notes_prompt(context.policy.scratchpad, kept[::-1], utterances)
+    notes = policy.scratchpad if "scratchpad" in asked else None
+    profile = policy.profile if "profile" in asked else None
+    return notes_prompt(notes, kept[::-1], profile, utterances)
+
+
+async def _shown(
+    context: CurationContext, entries: list[Record], utterances: Sequence[Utterance]
+) -> list[Record]:
+    """Return the entries that a model is shown: all, unless there are too many."""
+    if context.server is None or len(entries) <= _SHOWN_NEWEST + _SHOWN_NEAREST:
+        return entries
+    query = " ".join(utterance.text for utterance in utterances if utterance.by_user)
+    return entries_for_prompt(entries, await context.embed(query))
 
 
 async def _updates(
-    context: CurationContext, utterances: Sequence[Utterance]
-) -> tuple[list[NotesUpdate], bool]:
-    """Return the updates that follow from utterances, and whether they are complete."""
-    if not context.policy.on("scratchpad") or not any(
-        utterance.by_user for utterance in utterances
-    ):
-        return [], True
+    context: CurationContext,
+    answer: Answered[Any] | None,
+    utterances: Sequence[Utterance],
+    shown: Sequence[Record],
+    sources: tuple[int, ...],
+) -> list[NotesUpdate]:
+    """Return the updates that follow from utterances."""
     entries = context.records_of("scratchpad")
-    shown = entries
-    if context.server is not None and len(entries) > _SHOWN_NEWEST + _SHOWN_NEAREST:
-        query = " ".join(utterance.text for utterance in utterances if utterance.by_user)
-        shown = entries_for_prompt(entries, await context.embed(query))
-    answer = await context.ask(
-        "notes",
-        lambda: _prompt(context, shown, utterances),
-        [utterance.text for utterance in utterances],
-        NotesAnswer,
-        _MAX_TOKENS,
-        whole=False,
-    )
-    operations: list[NoteOperation] = []
+    operations = None
     if answer is not None:
+        size = chars_of(utterances)
         operations = await run_or_offload(
-            chars_of(utterances),
-            partial(_accepted, context, answer, shown),
+            size, lambda: _accepted(context, answer, utterances, shown)
         )
         if answer.value.operations and not operations:
             context.refuse("notes")
-            answer = None
-    if answer is None:
-        return await _updates_by_rules(context, utterances, entries), True
-    turns = tuple(utterance.turn_id for utterance in utterances)
-    # Where the model was shown a selection, its sources are exactly the entries in it.
-    sources = recent_sources(entries) if shown is entries else tuple({entry.id for entry in shown})
-    present = {entry.content.casefold() for entry in entries}
-    new = [
-        operation
-        for operation in operations
-        if operation.op != "ADD" or (operation.entry or "").casefold() not in present
-    ]
-    updates = [NotesUpdate(operation, turns, sources) for operation in new]
-    return await _with_vectors_and_ranks(context, updates), answer.complete
+            operations = None
+    if operations is None:
+        updates = await asyncio.to_thread(updates_by_rules, utterances, entries)
+    else:
+        turns = tuple(utterance.turn_id for utterance in utterances)
+        present = {entry.content.casefold() for entry in entries}
+        updates = [
+            NotesUpdate(operation, turns, sources)
+            for operation in operations
+            if operation.op != "ADD" or (operation.entry or "").casefold() not in present
+        ]
+    return await _with_vectors_and_ranks(context, updates)
 
 
 def _accepted(
-    context: CurationContext, answer: Answered[NotesAnswer], shown: Sequence[Record]
+    context: CurationContext,
+    answer: Answered[Any],
+    utterances: Sequence[Utterance],
+    shown: Sequence[Record],
 ) -> list[NoteOperation]:
     """Return the operations of an answer that are valid and grounded; count and log the others."""
     known = {entry.id: entry.content for entry in shown}
     operations = answer.value.operations
     valid = valid_operations(operations, context.policy.kinds, set(known))
-    accepted = grounded_operations(valid, known, answer.gate)
+    gate = answer.gate.with_given(utterance.text for utterance in utterances)
+    accepted = grounded_operations(valid, known, gate)
     rejected = len(operations) - len(accepted)
     if rejected:
         context.metrics.dropped.labels("invalid_operation").inc(rejected)
         _log.info("notes.rejected", relationship_id=context.relationship.id, operations=rejected)
     return accepted
-
-
-async def _updates_by_rules(
-    context: CurationContext, utterances: Sequence[Utterance], entries: Sequence[Record]
-) -> list[NotesUpdate]:
-    updates = await asyncio.to_thread(updates_by_rules, utterances, entries)
-    return await _with_vectors_and_ranks(context, updates)
 
 
 async def _with_vectors_and_ranks(

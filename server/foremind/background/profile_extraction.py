@@ -1,19 +1,18 @@
-"""Makes the profile: at once by rules, by a language model, and weekly of how a user talks."""
+"""Makes the profile: by rules, of what a language model finds, and weekly of how a user talks."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 from statistics import median
 from typing import Any
-from uuid import UUID
 
 import msgspec
 import structlog
 
-from foremind.background.curation_context import CurationContext, Write
+from foremind.background.curation_context import Answered, CurationContext, Write
 from foremind.background.due_work import usage_patterns_due
 from foremind.background.extractive_summary import Utterance, chars_of
-from foremind.background.prompts import ProfileAnswer, SlottedValue, profile_prompt
+from foremind.background.prompts import SlottedValue
 from foremind.background.step_definitions import Outcome
 from foremind.domain.companion import SLOT_ALIASES, ProfileSlot
 from foremind.domain.errors import Conflict
@@ -28,9 +27,6 @@ from foremind.text.sentences import QUESTION_MARKS
 from foremind.text.statements.extraction import statements_in
 
 _MAX_STATED_TURNS = 40  # that rules read at once
-_MAX_TURNS = 24  # per request
-_MIN_USER_TURNS = 12  # before a session that is still active is read: what rules find is known
-_MAX_TOKENS = 600
 _MAX_VALUE_WORDS = 16  # more words are a story, not a value
 
 _MIN_SESSIONS = 10
@@ -46,26 +42,13 @@ def uses_model(context: CurationContext) -> bool:
     return context.server is not None and context.policy.on("profile")
 
 
-def turns_to_read(
-    turns: Sequence[TranscriptTurn], active: Collection[UUID]
-) -> list[TranscriptTurn]:
-    """Return the next turns to read: of sessions that are over, or enough of an active one.
-
-    Args:
-        active: ids of the sessions that are not over.
-    """
-    over = [count for count, turn in enumerate(turns, 1) if turn.session_id not in active]
-    if over:
-        return list(turns[: min(over[-1], _MAX_TURNS)])
-    enough = sum(turn.speaker == "user" for turn in turns) >= _MIN_USER_TURNS
-    return list(turns[:_MAX_TURNS]) if enough else []
-
-
 async def save_stated_facts(context: CurationContext) -> Outcome:
     """Save what users state about themselves or ask to have pinned: by rules, at once."""
-    relationship, by_model = context.relationship, uses_model(context)
+    relationship = context.relationship
 
-    async def read(turns: Sequence[TranscriptTurn]) -> tuple[Write, int]:
+    async def read(
+        turns: Sequence[TranscriptTurn], _: Collection[RecordLayer]
+    ) -> tuple[Write, int]:
         utterances, last = context.utterances(turns), turns[-1].id if turns else 0
         is_new = last > relationship.stated_turn_id
         pinned, entries = list[NewRecord](), list[ProfileEntry]()
@@ -78,8 +61,6 @@ async def save_stated_facts(context: CurationContext) -> Outcome:
             await write_profile(context, changes, entries)
             for record in pinned:
                 await changes.add(record)
-            if is_new and not by_model:
-                changes.advance("profiled", last)
 
         return write, last
 
@@ -88,7 +69,7 @@ async def save_stated_facts(context: CurationContext) -> Outcome:
         lambda turns: turns[:_MAX_STATED_TURNS],
         read,
         relationship.facts_to_redo,
-        ends_redo=not by_model,  # otherwise it reads these turns again as well
+        ends_redo=not uses_model(context),  # otherwise it reads these turns again as well
     )
 
 
@@ -109,37 +90,10 @@ async def _pinned_records(
     ]
 
 
-async def update_profile(context: CurationContext) -> Outcome:
-    """Update the profile with what a model finds in turns, where one is configured."""
-    if not uses_model(context):
-        return Outcome()
-
-    async def read(turns: Sequence[TranscriptTurn]) -> tuple[Write, int]:
-        entries = await _extract(context, context.utterances(turns))
-        await context.reload()  # rules may have written while the model did
-        return partial(write_profile, context, entries=entries), turns[-1].id if turns else 0
-
-    return await context.read_turns(
-        "profiled",
-        lambda turns: turns_to_read(turns, context.active_sessions),
-        read,
-        context.relationship.facts_to_redo,
-    )
-
-
-async def _extract(context: CurationContext, utterances: Sequence[Utterance]) -> list[ProfileEntry]:
-    if not any(utterance.by_user for utterance in utterances):
-        return []
-    answer = await context.ask(
-        "profile",
-        lambda: profile_prompt(context.policy.profile, utterances),
-        _stated(utterances),
-        ProfileAnswer,
-        _MAX_TOKENS,
-        whole=False,
-    )
-    if answer is None:
-        return []  # rules have already read these turns
+def accepted_facts(
+    context: CurationContext, answer: Answered[Any], utterances: Sequence[Utterance]
+) -> list[ProfileEntry]:
+    """Return the entries of an answer that are valid and were said; count and log the others."""
     turns = tuple(utterance.turn_id for utterance in utterances)
     valid = [
         entry
@@ -154,9 +108,15 @@ async def _extract(context: CurationContext, utterances: Sequence[Utterance]) ->
 
 
 async def write_profile(
-    context: CurationContext, changes: RecordChanges, entries: Sequence[ProfileEntry]
+    context: CurationContext,
+    changes: RecordChanges,
+    entries: Sequence[ProfileEntry],
+    sources: Sequence[int] = (),
 ) -> None:
     """Apply statements to the profile.
+
+    Args:
+        sources: the records that a model was shown when it found these.
 
     Raises:
         Conflict: the profile changed since the records of `context` were loaded.
@@ -171,12 +131,12 @@ async def write_profile(
         profile_change, present, entries, slots, lambda key: context.dismissed("profile", key)
     )
     for record in change.added:
-        await changes.add(record)
+        await changes.add(replace(record, sources=tuple(sources)))
     for before, record in change.changed:
-        await changes.change(before.id, record, before.revision)
+        await changes.change(before.id, replace(record, sources=tuple(sources)), before.revision)
     for before, details, turns in change.restated:
         await changes.update_details(before.id, details)
-        await changes.add_sources(before.id, turns, ())
+        await changes.add_sources(before.id, turns, sources)
     if change.removed:
         await changes.remove(change.removed)
 
@@ -198,7 +158,7 @@ def stated_in(utterances: Iterable[Utterance]) -> list[ProfileEntry]:
     ]
 
 
-def _stated(utterances: Sequence[Utterance]) -> list[str]:
+def stated(utterances: Sequence[Utterance]) -> list[str]:
     """Return what states something of the user: their words, and what they were asked."""
     return [
         utterance.text

@@ -61,6 +61,12 @@ class ProfileAnswer(msgspec.Struct, frozen=True):
     entries: Annotated[list[SlottedValue], Meta(max_length=MAX_ENTRIES)] = []
 
 
+class NotesAndProfileAnswer(NotesAnswer, frozen=True):
+    """Both in one."""
+
+    entries: Annotated[list[SlottedValue], Meta(max_length=MAX_ENTRIES)] = []
+
+
 class SummaryAnswer(msgspec.Struct, frozen=True):
     """A summary of up to five lines."""
 
@@ -99,12 +105,44 @@ class CoreMemoryAnswer(msgspec.Struct, frozen=True):
 
 
 def notes_prompt(
-    rules: ScratchpadRules, entries: Sequence[tuple[int, str, str]], utterances: Sequence[Utterance]
+    notes: ScratchpadRules | None,
+    entries: Sequence[tuple[int, str, str]],
+    profile: ProfileRules | None,
+    utterances: Sequence[Utterance],
 ) -> list[Message]:
-    """Return the prompt for operations on the notes; entries are (id, kind, text)."""
+    """Return the prompt for operations on the notes, for what the profile is told, or for both.
+
+    Args:
+        notes: None where none are asked for.
+        entries: of the notes so far, (id, kind, text).
+        profile: None where nothing of it is asked for.
+    """
+    tasks, fields, known, rule = [], [], "", _DATA
+    if notes is not None:
+        present = "\n".join(
+            f"{id_}. {labelled(kind)}: {quoted(text)}" for id_, kind, text in entries
+        )
+        tasks.append(_notes_task(notes))
+        fields.append(
+            '"operations": [{"op": "ADD", "kind": "goal", "entry": "…"}, '
+            '{"op": "UPDATE", "id": 0, "entry": "…"}, {"op": "DELETE", "id": 0}]'
+        )
+        known = f"Notes so far:\n{present or '(none)'}\n\n"
+        rule = _data_rule(notes.prompt, _said_in(utterances))
+    if profile is not None:
+        tasks.append(_profile_task(profile))
+        fields.append('"entries": [{"slot": "…", "value": "…", "holds": true}]')
+    return _messages(
+        f"{' '.join(tasks)} {rule}{{{', '.join(fields)}}}",
+        f"{known}Said:\n{_transcript(utterances)}",
+    )
+
+
+def _notes_task(rules: ScratchpadRules) -> str:
+    """Return what is asked for as `operations`."""
     kinds = "; ".join(f"{name}: {purpose}" for name, purpose in (rules.kinds or {}).items())
     examples = "".join(
-        f" {quoted(example.said)} becomes an entry of kind {example.kind}: {quoted(example.entry)}."
+        f" {quoted(example.said)} becomes a note of kind {example.kind}: {quoted(example.entry)}."
         for example in rules.examples or ()
     )
     task = rules.prompt or (
@@ -112,19 +150,14 @@ def notes_prompt(
         "conversations. Add what is new, update what changed, delete what no longer holds; most "
         "talk needs no operation at all."
     )
-    present = "\n".join(f"{id_}. {labelled(kind)}: {quoted(text)}" for id_, kind, text in entries)
-    data_rule = _data_rule(rules.prompt, _said_in(utterances))
-    return _messages(
-        f"{task} Kinds: {kinds}.{examples} An entry is one sentence of at most 300 characters; "
-        f"there are at most {MAX_OPERATIONS} operations. {data_rule}"
-        '{"operations": [{"op": "ADD", "kind": "goal", "entry": "…"}, '
-        '{"op": "UPDATE", "id": 0, "entry": "…"}, {"op": "DELETE", "id": 0}]}',
-        f"Entries:\n{present or '(none)'}\n\nSaid:\n{_transcript(utterances)}",
+    return (
+        f"{task} Kinds: {kinds}.{examples} A note is one sentence of at most 300 characters; there "
+        f"are at most {MAX_OPERATIONS} `operations`."
     )
 
 
-def profile_prompt(rules: ProfileRules, utterances: Sequence[Utterance]) -> list[Message]:
-    """Return the prompt for what users state about themselves, by profile slot."""
+def _profile_task(rules: ProfileRules) -> str:
+    """Return what is asked for as `entries`."""
     task = rules.prompt or (
         "You read talk between a user and a companion for the user's profile. Most talk gives "
         "nothing."
@@ -137,13 +170,11 @@ def profile_prompt(rules: ProfileRules, utterances: Sequence[Utterance]) -> list
         f" {quoted(example.said)} gives {labelled(example.slot)} the value {quoted(example.value)}."
         for example in rules.examples or ()
     )
-    return _messages(
+    return (
         f"{task} Give what the user states as true of themselves now: nothing that others say, no "
         "quotations, questions, wishes or suppositions, nothing of the companion. A value is a "
         "name or a few words in the user's language, no sentence. What the user takes back has "
-        f'"holds": false. There are at most {MAX_ENTRIES} entries. Slots: {slots}.{examples} '
-        f'{_DATA}{{"entries": [{{"slot": "…", "value": "…", "holds": true}}]}}',
-        f"Said:\n{_transcript(utterances)}",
+        f'"holds": false. There are at most {MAX_ENTRIES} `entries`. Slots: {slots}.{examples}'
     )
 
 
@@ -239,8 +270,8 @@ def _data_rule(own: str | None, texts: Sequence[str]) -> str:
     if own or language == ENGLISH:
         return _DATA
     return (
-        f"Write in {language_name(language)}; leave kinds, names of topics, labels and dates as "
-        f"they are. {_DATA}"
+        f"Write in {language_name(language)}; leave kinds, slots, names of topics, labels and "
+        f"dates as they are. {_DATA}"
     )
 
 

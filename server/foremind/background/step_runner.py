@@ -11,7 +11,6 @@ from foremind.background.lanes import RunningLane
 from foremind.background.notes import update_notes
 from foremind.background.profile_extraction import (
     save_stated_facts,
-    update_profile,
     update_usage_patterns,
 )
 from foremind.background.step_definitions import Outcome, StepName, lane_of
@@ -65,7 +64,6 @@ class StepRunner:
             "sessions": self._sessions,
             "retention": self._retention,
             "stated": save_stated_facts,
-            "profile": update_profile,
             "notes": update_notes,
             "summary": summarise,
             "episodes": update_episodes,

@@ -130,7 +130,6 @@ class BackgroundWorker:
         claims = {place: await self._step_store.claims_at_place(place, now) for place in places}
         cursors = {
             "stated": relationship.stated_turn_id,
-            "profile": relationship.profiled_turn_id,
             "notes": relationship.noted_turn_id,
             "summary": relationship.summarised_turn_id,
             "episodes": relationship.narrated_turn_id,

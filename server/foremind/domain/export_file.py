@@ -157,11 +157,10 @@ class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Each cursor is the last turn processed; that of episodes is `told` in the file. `dismissed` are
     digests, salted with `salt`; `remade` are turns whose records must be rebuilt. A missing
-    `stated` equals `noted`, a missing `profiled` equals `stated`.
+    `stated` equals `noted`.
     """
 
     stated: Id | None = None
-    profiled: Id | None = None
     noted: Id = "0"
     summarised: Id = "0"
     narrated: Id = msgspec.field(default="0", name="told")

@@ -15,7 +15,7 @@ RecordLayer = Literal[
 ]
 RECORD_LAYERS: tuple[RecordLayer, ...] = get_args(RecordLayer)
 MadeBy = Literal["model", "rules", "user", "developer"]
-Cursor = Literal["stated", "profiled", "noted", "summarised", "narrated"]
+Cursor = Literal["stated", "noted", "summarised", "narrated"]
 
 #: The statuses that records of a layer may have; other layers have none.
 Status = Literal["open", "deferred", "settled"]

@@ -85,8 +85,8 @@ class ChangeSet(msgspec.Struct, frozen=True):
 class RelationshipState:
     """A relationship as curation sees it: the names, the settings and the cursors of each step.
 
-    `settings` are the relationship's own. The five turn ids are the last turns processed by: stated
-    facts, the profile, notes, the summary, and episodes. `erasures` is the erasure count when this
+    `settings` are the relationship's own. The four turn ids are the last turns processed by: stated
+    facts, notes, the summary, and episodes. `erasures` is the erasure count when this
     was read, `salt` that of the digests in `dismissed`. `due_at` is when activity is to be looked
     at; `steps_due` are due in lanes other than ingest; open sessions begin with the longest idle.
     """
@@ -99,7 +99,6 @@ class RelationshipState:
     companion_settings: CompanionSettings
     settings: RelationshipSettings
     stated_turn_id: int
-    profiled_turn_id: int
     noted_turn_id: int
     summarised_turn_id: int
     narrated_turn_id: int

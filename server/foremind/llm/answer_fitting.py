@@ -1,7 +1,7 @@
 """Fits what a model wrote as JSON to the types that were asked for. Pure."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -79,22 +79,28 @@ def _given_fields(value: Any, type_: inspect.StructType) -> dict[str, Any] | Non
     """Return the fields in a value by folded name, unwrapping it; None if there are none."""
     names = {folded(field.name) for field in type_.fields}
     only = type_.fields[0] if len(type_.fields) == 1 else None
+    lists = {
+        folded(field.name): field.type.item_type
+        for field in type_.fields
+        if isinstance(field.type, inspect.ListType)
+    }
     for _ in range(3):
         if isinstance(value, dict):
-            given = {folded(str(name)): member for name, member in value.items()}
+            given = _folded(value)
             if not given or names & given.keys():
                 return given
-            if only is not None and isinstance(only.type, inspect.ListType):
-                item = only.type.item_type
-                if isinstance(item, inspect.StructType) and _has_required(given, item):
-                    return {folded(only.name): [value]}
+            if (name := _list_of(given, lists)) is not None:
+                return {name: [value]}
             if len(value) != 1:
                 return None
             (value,) = value.values()
         elif isinstance(value, list):
-            lists = [field for field in type_.fields if isinstance(field.type, inspect.ListType)]
-            if lists and lists[0] is type_.fields[0]:
-                return {folded(lists[0].name): value}
+            first = folded(type_.fields[0].name)
+            if first in lists:
+                by_list = defaultdict[str, list[Any]](list)
+                for element in value:
+                    by_list[_list_of(_folded(element), lists) or first].append(element)
+                return by_list
             if len(value) != 1:
                 return None
             value = value[0]
@@ -103,6 +109,24 @@ def _given_fields(value: Any, type_: inspect.StructType) -> dict[str, Any] | Non
                 folded(only.name): value
             }  # fmt: skip
     return None
+
+
+def _folded(value: Any) -> dict[str, Any]:
+    """Return the fields of an object by folded name; none of anything else."""
+    fields = value.items() if isinstance(value, dict) else ()
+    return {folded(str(name)): member for name, member in fields}
+
+
+def _list_of(given: dict[str, Any], lists: dict[str, inspect.Type]) -> str | None:
+    """Return the name of the list that an object by itself is an element of."""
+    return next(
+        (
+            name
+            for name, item in lists.items()
+            if isinstance(item, inspect.StructType) and _has_required(given, item)
+        ),
+        None,
+    )
 
 
 def _has_required(given: dict[str, Any], type_: inspect.StructType) -> bool:
@@ -140,7 +164,7 @@ def _elements(value: Any, item: inspect.Type) -> list[Any]:
         lines = (_BULLET.sub("", line).strip() for line in value.splitlines())
         return [line for line in lines if line]
     if isinstance(value, dict) and value and isinstance(item, inspect.StructType):
-        given = {folded(str(name)): member for name, member in value.items()}
+        given = _folded(value)
         return [value] if _has_required(given, item) else list(value.values())
     return [value]
 

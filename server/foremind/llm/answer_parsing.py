@@ -6,7 +6,7 @@ for 4. None of that makes an answer worthless. Corrections are reported by code,
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
@@ -78,7 +78,7 @@ def parse_answer(text: str, shape: type[Answer], *, prose: bool = False) -> Pars
         except UnparsableAnswer as error:
             problem = str(error)
     if answers:
-        return max(reversed(answers), key=_information)
+        return _joined(sorted(answers, key=_information)[::-1])
     if (number := _as_number(reply, shape)) is not None:
         return number
     if prose and (answer := _as_prose(reply, shape)) is not None:
@@ -95,6 +95,16 @@ def _fitted(value: Any, shape: type[Answer], *, repaired: bool = False) -> Parse
     if corrections["dropped"] and not any(msgspec.structs.astuple(fitted)):
         raise UnparsableAnswer("no part of it has the form that was asked for")
     return ParsedAnswer(fitted, corrections)
+
+
+def _joined(answers: Sequence[ParsedAnswer[Answer]]) -> ParsedAnswer[Answer]:
+    """Return the first answer; what it has nothing of is that of the first other that has some."""
+    best = answers[0]
+    for other in answers[1:]:
+        given = msgspec.structs.asdict(other.value).items()
+        missing = {name: part for name, part in given if part and not getattr(best.value, name)}
+        best.value = msgspec.structs.replace(best.value, **missing)
+    return best
 
 
 def _information(answer: ParsedAnswer[Any]) -> int:

@@ -28,7 +28,7 @@ from foremind.domain.record import (
 from foremind.storage.database import Database, DatabaseConnection
 from foremind.storage.relationship_transaction import RelationshipTransaction
 
-_CURSORS: tuple[Cursor, ...] = ("stated", "profiled", "noted", "summarised", "narrated")
+_CURSORS: tuple[Cursor, ...] = ("stated", "noted", "summarised", "narrated")
 _GONE = "Some of the turns were erased meanwhile."
 
 

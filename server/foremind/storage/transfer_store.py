@@ -260,7 +260,6 @@ class _ExportWriter:
             ).decode(),
             msgspec.json.encode(own.operator).decode(),
             _cursor(self._turns, progress.stated or progress.noted),
-            _cursor(self._turns, progress.profiled or progress.stated or progress.noted),
         )
         assert row is not None  # it is locked
         self._connection.announce(SettingsChanged(self._id, row["version"]))

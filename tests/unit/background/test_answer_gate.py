@@ -12,6 +12,7 @@ from foremind.background.prompts import (
     CoreMemoryAnswer,
     EpisodesAnswer,
     NoteOperation,
+    NotesAndProfileAnswer,
     NotesAnswer,
     ProfileAnswer,
     SummaryAnswer,
@@ -19,7 +20,6 @@ from foremind.background.prompts import (
     core_memory_prompt,
     episodes_prompt,
     notes_prompt,
-    profile_prompt,
     summary_prompt,
     topic_prompt,
 )
@@ -31,16 +31,17 @@ from foremind.llm.prompt.layout import Message
 from foremind.text.languages.language_files import LANGUAGES
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
+NOTES, PROFILE = ScratchpadRules(kinds=KINDS), ProfileRules(slots=PROFILE_SLOTS)
 PROMPTS: dict[type[msgspec.Struct], Callable[[], list[Message]]] = {
-    NotesAnswer: lambda: notes_prompt(ScratchpadRules(kinds=KINDS), [], []),
-    ProfileAnswer: lambda: profile_prompt(ProfileRules(slots=PROFILE_SLOTS), []),
+    NotesAnswer: lambda: notes_prompt(NOTES, [], None, []),
+    ProfileAnswer: lambda: notes_prompt(None, [], PROFILE, []),
+    NotesAndProfileAnswer: lambda: notes_prompt(NOTES, [], PROFILE, []),
     SummaryAnswer: lambda: summary_prompt("", []),
     EpisodesAnswer: lambda: episodes_prompt([], []),
     TopicAnswer: lambda: topic_prompt("boats", []),
     CoreMemoryAnswer: lambda: core_memory_prompt("", [], NOW),
 }
-PROFILE_FORM = PROMPTS[ProfileAnswer]()[0]["content"]
-NOTES_FORM = PROMPTS[NotesAnswer]()[0]["content"]
+PROFILE_FORM = NOTES_FORM = PROMPTS[NotesAndProfileAnswer]()[0]["content"]
 SAID = [
     "Hi, I'm Rita and I live in Porto with my dog Faro.",
     "My sister Lena has a ceramics studio; I'm 34 and I love tea.",
@@ -60,12 +61,11 @@ def test_the_form_of_the_answer_is_no_answer(shape: type[msgspec.Struct], form: 
         answer = parse_answer(form.replace("{}", shown), shape, prose=True).value
     except UnparsableAnswer:
         return
-    if isinstance(answer, NotesAnswer):
-        assert valid_operations(answer.operations, KINDS, set(range(1, 100))) == []
-    elif isinstance(answer, ProfileAnswer):
-        assert valid_entries(answer.entries, PROFILE_SLOTS, (1,)) == []
-    else:
-        assert not any(msgspec.structs.astuple(answer))
+    fields = msgspec.structs.asdict(answer)
+    operations = fields.pop("operations", [])
+    assert valid_operations(operations, KINDS, set(range(1, 100))) == []
+    assert valid_entries(fields.pop("entries", []), PROFILE_SLOTS, (1,)) == []
+    assert not any(fields.values())
 
 
 @pytest.mark.parametrize(

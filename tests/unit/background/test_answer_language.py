@@ -12,7 +12,7 @@ from foremind.background.prompts import (
     summary_prompt,
     topic_prompt,
 )
-from foremind.domain.companion import ScratchpadRules
+from foremind.domain.companion import ProfileRules, ScratchpadRules
 from foremind.llm.prompt.layout import Message
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
@@ -24,7 +24,7 @@ def _tasks(text: str, own: str | None = None) -> list[str]:
     """Return the system messages of the prompts that ask for sentences."""
     said = [Utterance(1, "Ana", by_user=True, text=text, significance=0.5)]
     prompts: list[list[Message]] = [
-        notes_prompt(ScratchpadRules(prompt=own), [], said),
+        notes_prompt(ScratchpadRules(prompt=own), [], ProfileRules(), said),
         summary_prompt("", said, own),
         episodes_prompt([], said, own),
         topic_prompt("Bello", [(NOW, text)], own),

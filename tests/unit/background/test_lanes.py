@@ -19,7 +19,7 @@ def relationship_of(id_: int, companion: int) -> RelationshipState:
     return RelationshipState(
         id=id_, user_name="Ana", companion_name="Wren", time_zone="UTC", language=None,
         companion_settings=CompanionSettings(), settings=RelationshipSettings(),
-        stated_turn_id=0, profiled_turn_id=0, noted_turn_id=0, summarised_turn_id=0,
+        stated_turn_id=0, noted_turn_id=0, summarised_turn_id=0,
         narrated_turn_id=0, habits_at=None, dismissed=frozenset(), salt=UUID(int=0), erasures=0,
         remade=(), companion_id=companion, due_at=None, steps_due=frozenset(), open_sessions=(),
     )  # fmt: skip

@@ -1,44 +1,15 @@
-"""Profile extraction: which turns a model reads, and which entries of its answer are valid."""
-
-from datetime import UTC, datetime
-from uuid import UUID, uuid4
+"""Profile extraction: which entries of a model's answer are valid."""
 
 import pytest
 
-from foremind.background.profile_extraction import turns_to_read, valid_entries
-from foremind.background.prompts import profile_prompt
+from foremind.background.profile_extraction import valid_entries
+from foremind.background.prompts import notes_prompt
 from foremind.domain.companion import (
     PROFILE_SLOTS,
     ProfileExample,
     ProfileRules,
     ProfileSlot,
 )
-from foremind.domain.relationship import TranscriptTurn
-from foremind.domain.turn import Speaker
-
-NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
-SESSION, OTHER_SESSION = uuid4(), uuid4()
-
-
-def turns(count: int, session: UUID, first: int = 1) -> list[TranscriptTurn]:
-    """Turns of both speakers, alternating."""
-    speakers: tuple[Speaker, ...] = ("user", "companion")
-    return [
-        TranscriptTurn(number, session, speakers[(number - 1) % 2], "…", NOW, 0.5, False)
-        for number in range(first, first + count)
-    ]
-
-
-def test_a_session_is_read_when_it_is_over_or_long_enough() -> None:
-    """Not once per message."""
-    assert turns_to_read(turns(22, SESSION), {SESSION}) == []
-    assert len(turns_to_read(turns(23, SESSION), {SESSION})) == 23
-    assert len(turns_to_read(turns(2, SESSION), set())) == 2
-    two_sessions = [*turns(4, SESSION), *turns(4, OTHER_SESSION, 5)]
-    assert [turn.session_id for turn in turns_to_read(two_sessions, {OTHER_SESSION})] == [
-        SESSION
-    ] * 4
-    assert len(turns_to_read(turns(200, SESSION), set())) < 50
 
 
 @pytest.mark.parametrize(
@@ -78,7 +49,7 @@ def test_a_companion_has_its_own_prompt_and_slots() -> None:
         True,
         (ProfileExample("I sail a dinghy", "boat", "a dinghy"),),
     )
-    (system, _) = profile_prompt(rules, [])
+    (system, _) = notes_prompt(None, [], rules, [])
     task = system["content"]
     assert task.startswith("Note what a ship's cook must know.")
     assert "boat (many): what the user sails" in task

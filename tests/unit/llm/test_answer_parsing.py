@@ -9,19 +9,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Meta
 
-from foremind.background.prompts import EpisodesAnswer, NotesAnswer, SummaryAnswer, TopicAnswer
+from foremind.background.prompts import (
+    EpisodesAnswer,
+    NotesAndProfileAnswer,
+    NotesAnswer,
+    SummaryAnswer,
+    TopicAnswer,
+)
 from foremind.llm.answer_fitting import UnparsableAnswer, cut_at_sentence
 from foremind.llm.answer_parsing import parse_answer
 from foremind.memory.importance_rating import Rating
 
 ADD = {"op": "ADD", "kind": "goal", "entry": "Wants to sail"}
 NOTES = json.dumps({"operations": [ADD]})
+HOME = {"slot": "home", "value": "Porto", "holds": True}
+ENTRIES = json.dumps({"entries": [HOME]})
 EPISODE = {"topic": "boats", "summary": "They spoke of boats."}
 
 
-def operations(text: str) -> list[Any]:
+def operations(text: str, shape: type[msgspec.Struct] = NotesAnswer) -> list[Any]:
     """The operations parsed from a text, without empty fields."""
-    value = msgspec.to_builtins(parse_answer(text, NotesAnswer).value)
+    value = msgspec.to_builtins(parse_answer(text, shape).value)
     return [
         {name: field for name, field in operation.items() if field is not None}
         for operation in value["operations"]
@@ -52,7 +60,42 @@ def operations(text: str) -> list[Any]:
 )
 def test_notes_are_parsed_in_any_form(text: str) -> None:
     """In prose, after thinking, in any case, malformed, bare, wrapped, or partly invalid."""
-    assert operations(text) == [ADD]
+    assert operations(text) == operations(text, NotesAndProfileAnswer) == [ADD]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"operations": [ADD], "entries": [HOME]}),
+        json.dumps({"Entries": HOME, "Operations": ADD}),
+        json.dumps({"answer": {"entries": {"1": HOME}, "operations": {"1": ADD}}}),
+        json.dumps([ADD, HOME]),
+        json.dumps([HOME, ADD, "Nothing else."]),
+        f"<think>{{}}</think>Notes: {NOTES}\nProfile: {ENTRIES}",
+        f"```json\n{ENTRIES}\n```\nand\n```json\n{NOTES}\n```",
+        f'{{"operations": [{json.dumps(ADD)},], "entries": [{json.dumps(HOME)}',
+    ],
+)
+def test_two_things_are_parsed_in_any_form(text: str) -> None:
+    """In one object or two, in any order, bare, or cut off."""
+    answer = parse_answer(text, NotesAndProfileAnswer).value
+    assert operations(text, NotesAndProfileAnswer) == [ADD]
+    assert msgspec.to_builtins(answer.entries) == [HOME]
+
+
+@pytest.mark.parametrize(
+    ("text", "notes", "values"),
+    [
+        (NOTES, 1, 0), (ENTRIES, 0, 1), ("{}", 0, 0),
+        (json.dumps({"operations": "none", "entries": [HOME]}), 0, 1),
+        (json.dumps({"operations": [ADD], "entries": [{"slot": "home"}]}), 1, 0),
+        (json.dumps({"operations": [{"op": "SING"}], "entries": [HOME]}), 0, 1),
+    ],
+)  # fmt: skip
+def test_one_thing_is_taken_without_the_other(text: str, notes: int, values: int) -> None:
+    """A small model answers one well and the other badly."""
+    answer = parse_answer(text, NotesAndProfileAnswer).value
+    assert (len(answer.operations), len(answer.entries)) == (notes, values)
 
 
 @pytest.mark.parametrize("remark", ["{as asked}", "[1]", "[see note]", "{{x}}", "{lines}", "[]"])
