@@ -4,7 +4,8 @@ Players press Enter 80 to 300 ms after the last letter, so that a context prefet
 rarely for the text that is sent. Prefetching at every key would be too expensive, and most drafts
 end where nobody presses Enter: in part of a word, or in a word such as "the". So only what may well
 be sent has a context prepared, just before a hasty Enter; what might be, before a later one, while
-hardly any of the message's allowance is spent; the rest, at long pauses.
+hardly any of the message's allowance is spent; the rest, as the first of a message from the third
+word on, and at long pauses.
 """
 
 import re
@@ -32,6 +33,7 @@ _MAX_WORD_CHARS = 32  # of the last word are examined
 _MIN_SHARE, _MIN_SHARE_OF_NAME = 0.05, 0.015
 _ABBREVIATED = 4  # letters of a name that are no word, but may be sent for one: "Tues"
 _LONG_PAUSES = 3  # of the usual pause, after which a hardly likely draft has a context
+_FIRST_WORDS = 3  # of a message, after which it has a context wherever it ends
 _BUSY, _SATURATED = 0.5, 0.8  # utilization of the embedding thread
 
 # How a draft ends, and the share of the allowance that must remain to prefetch for it.
@@ -58,10 +60,12 @@ class PrefetchPolicy:
     def begin(self) -> None:
         """Start a new message, with a full allowance."""
         self._length = 0
+        self._prefetched = False
         self._allowance_s = ALLOWANCE_S
 
     def spent(self, seconds: float) -> None:
         """Charge a prefetch's CPU time to the allowance."""
+        self._prefetched = True
         self._allowance_s -= seconds
 
     def typed(
@@ -81,7 +85,10 @@ class PrefetchPolicy:
         ending = self._ending(draft, leading_words)
         settle_s = None if ending in ("part of a word", "possible") else _SETTLED_S
         if ending in ("leading word", "part of a word"):
-            return Delays(_LONG_PAUSES * pause_s, settle_s), None
+            part = ending == "part of a word"
+            if part or self._prefetched or len(draft.split()) < _FIRST_WORDS:
+                return Delays(_LONG_PAUSES * pause_s, settle_s), None
+            ending = "possible"
         if utilization >= (_BUSY if ending == "possible" else _SATURATED):
             return Delays(pause_s, settle_s), "busy"
         if self._allowance_s <= _MIN_ALLOWANCE_SHARE[ending] * ALLOWANCE_S:
@@ -100,8 +107,10 @@ class PrefetchPolicy:
         if last is None:
             return "leading word" if _OPEN_AT_END.search(draft[-2:]) else "sign"
         letters = last.group()
-        if (len(letters) == 1 and letters.isascii()) or letters.casefold() in leading_words:
+        if letters.casefold() in leading_words:
             return "leading word"
+        if len(letters) == 1 and letters.isascii():
+            return "part of a word"
         share = self._word_share(letters)
         capital = letters[0].isupper()
         if share is None or share >= (_MIN_SHARE_OF_NAME if capital else _MIN_SHARE):

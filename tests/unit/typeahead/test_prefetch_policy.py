@@ -59,6 +59,16 @@ def test_what_hardly_ends_a_message_waits_for_a_long_pause(draft: str) -> None:
     assert (delays.prefetch_s, delays.pause_s, reason) == (None, 1.5, None)
 
 
+def test_a_message_of_three_words_has_a_context_though_another_one_follows() -> None:
+    """Unless it had one before; the model may read it with what is recalled."""
+    policy = PrefetchPolicy(word_share)
+    leading_words = LANGUAGES["en"].leading_words
+    assert policy.typed("I am", 0.0, 0.5, leading_words)[0].prefetch_s is not None
+    for draft, prepared in (("in the", False), ("I won the ", True), ("I am at w", False)):
+        first, _ = policy.typed(draft, 0.0, 0.5, leading_words)
+        assert (first.prefetch_s is not None and 0.1 < first.prefetch_s < 0.2) == prepared
+
+
 def test_beginnings_of_names_are_prepared_before_enter_at_200_ms() -> None:
     """As they may be abbreviations ("Tues"), while hardly any of the allowance is spent."""
     delays, _ = typed("I am on Tues")
