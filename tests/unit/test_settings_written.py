@@ -106,6 +106,8 @@ def test_null_means_no_limit(monkeypatch: pytest.MonkeyPatch, source: str) -> No
         ({}, "pause_ms =", "foremind.toml: Invalid value"),
         ({"FOREMIND_LAYERS_OFF": "hot,soul"}, "", "FOREMIND_LAYERS_OFF"),
         ({"FOREMIND_RETENTION_DAYS": "hot"}, "", "FOREMIND_RETENTION_DAYS: expected name=value"),
+        ({"FOREMIND_RETENTION_DAYS": "hot=3,hot=9"}, "", "FOREMIND_RETENTION_DAYS: expected every"),
+        ({"FOREMIND_RETENTION_DAYS": "cold=3"}, "", "FOREMIND_RETENTION_DAYS.cold: expected"),
         ({"FOREMIND_RETENTION_DAYS": "soul=3"}, "", "FOREMIND_RETENTION_DAYS.soul"),
         ({"FOREMIND_ALLOWED_ORIGINS": "*"}, "", "FOREMIND_ALLOWED_ORIGINS: expected origins"),
         ({"FOREMIND_TRUSTED_PROXIES": "proxy"}, "", "FOREMIND_TRUSTED_PROXIES: expected addresses"),

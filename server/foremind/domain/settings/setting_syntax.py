@@ -79,4 +79,7 @@ def _mapping(text: str) -> dict[str, Any]:
     pairs = [item.partition("=") for item in text.split(",") if item.strip()]
     if any(not separator for _, separator, _ in pairs):
         raise error
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    mapping = {name.strip(): value.strip() for name, _, value in pairs}
+    if len(mapping) < len(pairs):
+        raise ValueError("expected every name once")
+    return mapping

@@ -223,7 +223,7 @@ def load_settings(**overrides: object) -> Settings:
 
 def _problem(loc: tuple[int | str, ...], expected: str, file: Mapping[str, object]) -> str:
     """Describe an invalid setting by the name that it has at its origin."""
-    name, *inner = (str(part) for part in loc)
+    name, *inner = (str(part) for part in loc if part != "[key]")
     variable = PREFIX + name.upper()
     in_environment = any(key.upper() == variable for key in os.environ)
     written = f"{SETTINGS_FILE}: {name}" if name in file and not in_environment else variable
