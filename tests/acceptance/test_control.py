@@ -228,8 +228,8 @@ def _without_ids(export: dict[str, Any]) -> object:
     [
         ({"version": 2}, "version"),
         ({"turns": [{"id": "1"}]}, "turns[0].session"),
-        ({"sessions": []}, "turns"),
-        ({"turns": []}, "memories"),
+        ({"sessions": []}, "turns[0].session"),
+        ({"turns": []}, "memories[0].turn"),
         ({"time_zone": "Mars/Olympus"}, "time_zone"),
         ({"user_name": "A\0na"}, "user_name"),
         ({"user_name": ""}, "user_name"),
@@ -256,11 +256,14 @@ async def test_the_error_for_an_invalid_export_names_the_field(
         ("turns", "text", "a\0b", "turns[2].text"),
         ("turns", "said_at", "2026-11-22T09:00:00", "turns[2].said_at"),
         ("turns", "message_id", "x" * 257, "turns[2].message_id"),
-        ("turns", "message_id", None, "turns"),
-        ("turns", "reply_to", "1", "turns"),
+        ("turns", "message_id", None, "turns[2].message_id"),
+        ("turns", "reply_to", "1", "turns[2].reply_to"),
+        ("turns", "session", None, "turns[2].event_id"),
         ("memories", "content", "a\0b", "memories[1].content"),
         ("memories", "significance", 2, "memories[1].significance"),
-        ("memories", "happened_from", "2026-11-22T09:00:00Z", "memories"),
+        ("memories", "happened_from", "2026-11-22T09:00:00Z", "memories[1].happened_to"),
+        ("memories", "content", " ", "memories[1].content"),
+        ("memories", "again", ["999999"], "memories[1].again"),
     ],
 )
 async def test_the_error_for_an_invalid_part_of_an_export_names_the_field(
@@ -294,14 +297,6 @@ OVER_A_LIMIT: list[tuple[str, dict[str, object], str]] = [
     ("records", {"details": {"status": "a" * 301}}, "records[0].details.status"),
     ("revisions", {"content": LONG}, "revisions[0].content"),
     ("sessions", {"id": "a" * 301}, "sessions[0].id"),
-    ("turns", {"session": "another"}, "turns[0].session"),
-    ("turns", {"message_id": None}, "turns[0].message_id"),
-    ("turns", {"reply_to": "1"}, "turns[0].reply_to"),
-    ("turns", {"session": None}, "turns[0].event_id"),
-    ("memories", {"content": " "}, "memories[0].content"),
-    ("memories", {"turn": "999999"}, "memories[0].turn"),
-    ("memories", {"again": ["999999"]}, "memories[0].again"),
-    ("memories", {"happened_to": "2026-05-20T12:00:00Z"}, "memories[0].happened_to"),
 ]
 
 
