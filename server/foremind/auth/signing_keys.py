@@ -121,6 +121,8 @@ def read_keys(path: Path) -> dict[str, SigningKey]:
         InvalidFile: the message names the key and what is wrong with it.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise OSError("it is no regular file")  # reading a pipe may never end
         jwks = list(json.loads(path.read_text("utf-8"))["keys"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidFile(f"{path}: expected a JWK Set, {{'keys': [...]}}: {error}") from None

@@ -1,6 +1,7 @@
 """Verifying access tokens."""
 
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -132,7 +133,15 @@ def test_keys_rotate_without_a_restart(tmp_path: Path) -> None:
         read_token(old_token, keys, None, 0)
 
 
-@pytest.mark.parametrize("break_file", [Path.unlink, lambda path: path.write_text("half writt")])
+def _replace_by_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    "break_file",
+    [Path.unlink, lambda path: path.write_text("half writt"), _replace_by_pipe],
+)
 def test_keys_of_a_file_that_cannot_be_read_are_used_for_seconds(
     tmp_path: Path, break_file: Callable[[Path], object]
 ) -> None:
@@ -149,6 +158,7 @@ def test_keys_of_a_file_that_cannot_be_read_are_used_for_seconds(
     now[0] = 11.0
     with pytest.raises(NotAuthenticated):
         read_token(signed, keys, None, 0)
+    path.unlink(missing_ok=True)
     path.write_text(json.dumps({"keys": [public]}))
     assert read_token(signed, keys, None, 0).key_id == "k"
     assert keys.health() == {"keys": "ok"}
