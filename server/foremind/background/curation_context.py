@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -21,8 +21,10 @@ from foremind.domain.policy import LayerPolicy
 from foremind.domain.record import RECORD_LAYERS, Cursor, MadeBy, Record, RecordLayer, of_layer
 from foremind.domain.relationship import ChangeSet, RelationshipState, TranscriptTurn
 from foremind.llm.answer_gate import AnswerGate
+from foremind.llm.openai_model import OpenAIChatModel
 from foremind.llm.prompt.layout import Message
 from foremind.llm.prompt.token_counter import CountTokens, prompt_tokens
+from foremind.llm.structured_output import StructuredAnswer, request_answer
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.retrieval.prompt_language import prompt_language
 from foremind.runtime.metrics import Metrics
@@ -33,10 +35,6 @@ from foremind.storage.erasure_watch import ErasureWatch
 from foremind.storage.record_changes import RecordChanges, digest_of
 from foremind.storage.record_store import RecordStore
 from foremind.storage.turn_store import TurnStore
-
-if TYPE_CHECKING:
-    from foremind.llm.openai_model import OpenAIChatModel
-    from foremind.llm.structured_output import StructuredAnswer
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
@@ -71,7 +69,7 @@ class CurationContext:
 
     relationship: RelationshipState
     policy: LayerPolicy
-    server: "OpenAIChatModel | None"
+    server: OpenAIChatModel | None
     count_tokens: CountTokens
     erasure_watch: ErasureWatch
     store: RecordStore
@@ -268,16 +266,13 @@ class CurationContext:
 
     async def _request(
         self,
-        server: "OpenAIChatModel",
+        server: OpenAIChatModel,
         task: str,
         messages: Sequence[Message],
         shape: type[Answer],
         max_tokens: int,
-    ) -> "StructuredAnswer[Answer]":
+    ) -> StructuredAnswer[Answer]:
         """Return an answer at background priority, to a prompt that leaves room for it."""
-        # The library takes over a second to import, and a server without a model never needs it.
-        from foremind.llm.structured_output import request_answer  # noqa: PLC0415
-
         count, context_tokens = self.metrics.curated.labels, self.policy.context_tokens
         room = max(self.remaining_tokens((), max_tokens), context_tokens // 4)
         size = sum(len(message["content"]) for message in messages)

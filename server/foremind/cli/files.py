@@ -21,6 +21,7 @@ from foremind.domain.settings.setting_levels import effective_settings
 from foremind.domain.settings.settings import load_settings
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.layout import Message
+from foremind.llm.structured_output import request_answer
 from foremind.memory import three_way_merge
 from foremind.memory.manual_edits import ManualEdit, ManualEditor
 from foremind.memory.markdown_files import (
@@ -241,8 +242,6 @@ async def _model_for(built: Core, relationship: Relationship) -> AsyncIterator[A
         if server is None:
             yield None
             return
-        # Importing it takes over a second, and it is not needed without a model.
-        from foremind.llm.structured_output import request_answer  # noqa: PLC0415
 
         async def ask_model(messages: list[Message]) -> three_way_merge.MergeResult:
             answer = await request_answer(

@@ -6,16 +6,13 @@ messages instead.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
 
 import structlog
 
 from foremind.domain.errors import ForemindError
+from foremind.llm.openai_model import OpenAIChatModel
 from foremind.llm.prompt.layout import Message
 from foremind.runtime.supervision import TaskSet
-
-if TYPE_CHECKING:
-    from foremind.llm.openai_model import OpenAIChatModel
 
 _log = structlog.get_logger("foremind.gateway")
 
@@ -31,7 +28,7 @@ class NextPrompt:
 
     def __init__(
         self,
-        server: "Callable[[], OpenAIChatModel | None]",
+        server: Callable[[], OpenAIChatModel | None],
         assemble: Callable[[], Awaitable[Sequence[Message]]],
     ) -> None:
         self._server = server

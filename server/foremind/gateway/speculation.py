@@ -7,7 +7,6 @@ at Enter equals the one it was generated from, character by character.
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -16,6 +15,7 @@ from foremind.domain.errors import ForemindError
 from foremind.domain.prefetch import SpeculativeWork, Trigger
 from foremind.domain.settings.setting_definitions import Ahead as SpeculationMode
 from foremind.gateway.gated_reply import GatedReply
+from foremind.llm.openai_model import OpenAIChatModel
 from foremind.llm.prompt.assembly import AssembledPrompt
 from foremind.llm.prompt.layout import Message
 from foremind.llm.prompt.prefix_reuse import reuse_prefix
@@ -25,9 +25,6 @@ from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin
 from foremind.typeahead.context_cache import PreparedContext
 from foremind.typeahead.prefill_policy import ends_sentence, part_to_prefill
-
-if TYPE_CHECKING:
-    from foremind.llm.openai_model import OpenAIChatModel
 
 _MAX_REPLIES = 2  # per message
 _REPLY_TTL_S = 30.0  # a reply not claimed within this time is dropped
@@ -54,7 +51,7 @@ class SpeculativeGeneration:
 
     def __init__(
         self,
-        server: Callable[[], "tuple[OpenAIChatModel | None, SpeculationMode]"],
+        server: Callable[[], tuple[OpenAIChatModel | None, SpeculationMode]],
         assemble: Callable[[str, PreparedContext], AssembledPrompt],
         on_piece: Callable[[str], None],
         clock: Clock,
@@ -111,7 +108,7 @@ class SpeculativeGeneration:
 
     def _prefill(
         self,
-        server: "OpenAIChatModel",
+        server: OpenAIChatModel,
         messages: Sequence[Message],
         reply_to: AssembledPrompt | None = None,
         *,
@@ -164,7 +161,7 @@ class SpeculativeGeneration:
         )
 
     def claim(
-        self, assembled: AssembledPrompt, server: "OpenAIChatModel | None"
+        self, assembled: AssembledPrompt, server: OpenAIChatModel | None
     ) -> tuple[GatedReply | None, SpeculativeWork]:
         """Hand over the reply generated from exactly this prompt, and begin the next message.
 
@@ -190,7 +187,7 @@ class SpeculativeGeneration:
             await asyncio.wait(self._ending)
 
     def _keep_if_matching(
-        self, reply: GatedReply, assembled: AssembledPrompt, server: "OpenAIChatModel | None"
+        self, reply: GatedReply, assembled: AssembledPrompt, server: OpenAIChatModel | None
     ) -> bool:
         """Return whether a speculative reply answers this prompt, and keep its slot if so."""
         model = reply.model
@@ -208,7 +205,7 @@ class SpeculativeGeneration:
         self._candidate = _Candidate((), None)
         self._prefilled = None
 
-    async def _run(self, server: "OpenAIChatModel") -> None:
+    async def _run(self, server: OpenAIChatModel) -> None:
         """Prefill the prompt, again after each preemption, then generate the reply."""
         try:
             while True:
@@ -234,7 +231,7 @@ class SpeculativeGeneration:
                 raise  # a defect: logged where the task ends
             _log.warning("prefill.failed", reason=error.code)
 
-    def _begin_reply(self, server: "OpenAIChatModel", reply_to: AssembledPrompt) -> None:
+    def _begin_reply(self, server: OpenAIChatModel, reply_to: AssembledPrompt) -> None:
         self._drop_reply()
         self._reply = GatedReply(
             SpeculativeChatModel(server), reply_to, self._on_piece, self._clock

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx2
-import openai
+import msgspec
 
 from foremind.domain.errors import ModelServerError
 from foremind.llm.chat_model import MAX_CHARS_PER_TOKEN
@@ -71,11 +71,13 @@ async def stream_completion(
         await request.account.admit(request.purpose)
     client.slots.record_prompt(request.messages)
     left = max_chars = request.max_tokens * MAX_CHARS_PER_TOKEN
-    with _mapped_errors(request, "model_broken"), client.used() as library:
+    with _mapped_errors(request, "model_broken"), client.used() as connections:
         deadline = asyncio.get_running_loop().time() + request.timeout_s
         with _mapped_errors(request, "model_unreachable"):
             async with asyncio.timeout_at(deadline):
-                response = await _accepted(library, request, client.capabilities_of(request.model))
+                response = await _accepted(
+                    connections, request, client.capabilities_of(request.model)
+                )
         on_accepted()
         received = response.aiter_bytes()
         try:
@@ -109,7 +111,7 @@ async def stream_completion(
 
 
 async def _accepted(
-    library: openai.AsyncOpenAI, request: CompletionRequest, capabilities: ServerCapabilities
+    connections: httpx2.AsyncClient, request: CompletionRequest, capabilities: ServerCapabilities
 ) -> httpx2.Response:
     """Send a request, and again without asking for usage if it may have been refused for that.
 
@@ -118,20 +120,20 @@ async def _accepted(
     """
     body, known = _body_of(request), capabilities.reports_usage
     if known is False or (known is None and request.partial):
-        return await _opened(library, body)
+        return await _opened(connections, body)
     try:
-        response = await _opened(library, body | {"stream_options": {"include_usage": True}})
-    except openai.APIStatusError as error:
-        if known or error.status_code not in _USAGE_REFUSED:
+        response = await _opened(connections, body | {"stream_options": {"include_usage": True}})
+    except httpx2.HTTPStatusError as error:
+        if known or error.response.status_code not in _USAGE_REFUSED:
             raise
-        response = await _opened(library, body)
+        response = await _opened(connections, body)
         capabilities.reports_usage = False
     else:
         capabilities.reports_usage = True
     return response
 
 
-async def _opened(library: openai.AsyncOpenAI, body: dict[str, Any]) -> httpx2.Response:
+async def _opened(connections: httpx2.AsyncClient, body: dict[str, Any]) -> httpx2.Response:
     """Send a request, and again if its connection turns out to be closed already.
 
     Some servers, llama.cpp's among them, announce that they keep connections, and close them. One
@@ -140,31 +142,26 @@ async def _opened(library: openai.AsyncOpenAI, body: dict[str, Any]) -> httpx2.R
     loop = asyncio.get_running_loop()
     sent_at = loop.time()
     try:
-        return await _sent(library, body)
-    except openai.APIConnectionError as error:
-        if not _was_closed(error.__cause__) or loop.time() - sent_at > _STALE_S:
+        return await _sent(connections, body)
+    except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError) as error:
+        misused = isinstance(error, httpx2.RemoteProtocolError) and _NO_ANSWER not in str(error)
+        if misused or loop.time() - sent_at > _STALE_S:
             raise
-    return await _sent(library, body)
+    return await _sent(connections, body)
 
 
-def _was_closed(cause: BaseException | None) -> bool:
-    """Return whether a connection was closed before any answer, rather than refused or misused."""
-    return isinstance(cause, httpx2.ReadError | httpx2.WriteError) or (
-        isinstance(cause, httpx2.RemoteProtocolError) and _NO_ANSWER in str(cause)
-    )
-
-
-async def _sent(library: openai.AsyncOpenAI, body: dict[str, Any]) -> httpx2.Response:
-    # Not `chat.completions.create`, which converts every message of a prompt by its type first:
-    # that takes longer than the rest of the request.
-    stream = await library.post(
+async def _sent(connections: httpx2.AsyncClient, body: dict[str, Any]) -> httpx2.Response:
+    request = connections.build_request(
+        "POST",
         "/chat/completions",
-        body=body,
-        cast_to=object,
-        stream=True,
-        stream_cls=openai.AsyncStream[object],
+        content=msgspec.json.encode(body),
+        headers={"Content-Type": "application/json"},
     )
-    return stream.response
+    response = await connections.send(request, stream=True)
+    if not response.is_success:
+        await response.aread()
+        response.raise_for_status()
+    return response
 
 
 def _body_of(request: CompletionRequest) -> dict[str, Any]:
@@ -182,14 +179,18 @@ def _body_of(request: CompletionRequest) -> dict[str, Any]:
 
 def is_content_refusal(error: ModelServerError) -> bool:
     """Return whether a server rejected the content of a request, so that retrying is pointless."""
-    cause = error.__cause__
-    return isinstance(cause, openai.APIStatusError) and cause.status_code in _CONTENT_REFUSED
+    return _status_of(error) in _CONTENT_REFUSED
 
 
 def may_be_format_refusal(error: ModelServerError) -> bool:
     """Return whether a server may have rejected the response format rather than the request."""
+    return _status_of(error) in _FORMAT_REFUSED
+
+
+def _status_of(error: ModelServerError) -> int | None:
+    """Return the HTTP status with which a server refused a request."""
     cause = error.__cause__
-    return isinstance(cause, openai.APIStatusError) and cause.status_code in _FORMAT_REFUSED
+    return cause.response.status_code if isinstance(cause, httpx2.HTTPStatusError) else None
 
 
 async def _next_piece(pieces: AsyncIterator[str], deadline: float) -> str | None:
@@ -227,7 +228,7 @@ def _key_setting(request: CompletionRequest) -> str:
 
 @contextmanager
 def _mapped_errors(request: CompletionRequest, when_lost: str) -> Iterator[None]:
-    """Map exceptions of the client library and the network to four error codes.
+    """Map exceptions of the HTTP library and the network to four error codes.
 
     `when_lost` is the code for a lost connection: before the first byte the server is unreachable,
     later the stream is broken.
@@ -236,23 +237,23 @@ def _mapped_errors(request: CompletionRequest, when_lost: str) -> Iterator[None]
         yield
     except ModelServerError:  # already mapped
         raise
-    except (openai.APITimeoutError, httpx2.TimeoutException, TimeoutError) as error:
+    except (httpx2.TimeoutException, TimeoutError) as error:
         raise ModelServerError(
             "The language model took too long to answer.", code="model_timeout"
         ) from error
-    except openai.APIStatusError as error:
+    except httpx2.HTTPStatusError as error:
         raise ModelServerError(
-            f"The language model server refused the request (HTTP {error.status_code}). Check "
-            f"{_setting(request, 'llm_model')} ({request.model!r}) and {_key_setting(request)}.",
+            "The language model server refused the request (HTTP "
+            f"{error.response.status_code}). Check {_setting(request, 'llm_model')} "
+            f"({request.model!r}) and {_key_setting(request)}.",
             code="model_refused",
         ) from error
+    except StreamLimitExceeded as error:
+        raise ModelServerError(str(error), code="model_broken") from error
     except Exception as error:  # a lost connection, a truncated stream, bad JSON, an odd shape
-        cause = error if isinstance(error, httpx2.ProtocolError) else error.__cause__
-        if isinstance(cause, StreamLimitExceeded):
-            raise ModelServerError(str(cause), code="model_broken") from error
-        malformed = isinstance(cause, httpx2.ProtocolError)
-        lost = isinstance(error, openai.APIConnectionError) and not malformed
-        if lost and when_lost == "model_unreachable":
+        lost = isinstance(error, httpx2.RequestError | httpx2.InvalidURL | OSError)
+        malformed = isinstance(error, httpx2.ProtocolError)
+        if lost and not malformed and when_lost == "model_unreachable":
             raise ModelServerError(
                 "The language model server cannot be reached. "
                 f"Check {_setting(request, 'llm_url')}.",

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from ssl import SSLContext
 
 import httpx2
-import openai
 from cachetools import LRUCache
 
 from foremind.llm.slots import SlotPool
@@ -53,11 +53,14 @@ class ServerCapabilities:
 
 
 @cache
-def _tls_context() -> SSLContext:
-    """Return what all clients verify servers with; the warm-up's client is the first to build it.
+def tls_context() -> SSLContext:
+    """Return what all clients verify servers with.
 
-    Reading the certificates takes 50 ms, which the event loop must not spend.
+    Reading the certificates takes 50 ms, and importing what the first connection needs as long;
+    the event loop must spend neither.
     """
+    for needed in ("httpcore2", "anyio._backends._asyncio"):
+        import_module(needed)
     return httpx2.create_ssl_context()
 
 
@@ -78,36 +81,34 @@ class ModelHttpClient:
         self._capabilities: LRUCache[str, ServerCapabilities] = LRUCache(_MAX_MODELS)
         self._address = address
         self._on_idle = on_idle
-        self._library: openai.AsyncOpenAI | None = None
+        self._connections: httpx2.AsyncClient | None = None
         self._users = 0
         self._dismissed = False
 
     @contextmanager
-    def used(self) -> Iterator[openai.AsyncOpenAI]:
+    def used(self) -> Iterator[httpx2.AsyncClient]:
         """Keep the connections open while in the context."""
-        if self._library is None:
+        if self._connections is None:
             address = self._address
-            timeout = openai.Timeout(address.token_timeout_s, connect=address.connect_timeout_s)
-            self._library = openai.AsyncOpenAI(
+            self._connections = httpx2.AsyncClient(
                 base_url=address.url,
-                api_key=address.key or "none",
-                max_retries=0,  # a player waits: a clear failure now beats a late success
-                timeout=timeout,
-                default_headers={"Accept-Encoding": "identity"},  # so that byte limits are exact
-                http_client=openai.DefaultAsyncHttpxClient(
-                    timeout=timeout,
-                    limits=httpx2.Limits(
-                        max_connections=_MAX_CONNECTIONS,
-                        max_keepalive_connections=_MAX_IDLE_CONNECTIONS,
-                        keepalive_expiry=_IDLE_S,
-                    ),
-                    event_hooks={"response": [limit_response]},
-                    verify=_tls_context(),
+                headers={
+                    "Accept-Encoding": "identity",  # so that byte limits are exact
+                    "Authorization": f"Bearer {address.key or 'none'}",
+                },
+                timeout=httpx2.Timeout(address.token_timeout_s, connect=address.connect_timeout_s),
+                limits=httpx2.Limits(
+                    max_connections=_MAX_CONNECTIONS,
+                    max_keepalive_connections=_MAX_IDLE_CONNECTIONS,
+                    keepalive_expiry=_IDLE_S,
                 ),
+                follow_redirects=True,
+                event_hooks={"response": [limit_response]},
+                verify=tls_context(),
             )
         self._users += 1
         try:
-            yield self._library
+            yield self._connections
         finally:
             self._users -= 1
             self._close_if_idle()
@@ -139,12 +140,12 @@ class ModelHttpClient:
         """Close the connections, if there are any."""
         await self.restoring.stop()
         await self._ending.stop()
-        library, self._library = self._library, None
-        if library is not None:
-            await library.close()
+        connections, self._connections = self._connections, None
+        if connections is not None:
+            await connections.aclose()
 
     def _close_if_idle(self) -> None:
-        if self._dismissed and not self._users and self._library is not None:
+        if self._dismissed and not self._users and self._connections is not None:
             self._on_idle(self)
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from foremind.domain.announcements import Announcement, MemoriesForgotten
@@ -12,15 +11,13 @@ from foremind.domain.settings.setting_definitions import Ahead
 from foremind.domain.settings.setting_syntax import KEY_PREFIX
 from foremind.domain.settings.settings import Settings
 from foremind.llm.chat_model import ChatModel
+from foremind.llm.http_client import ModelEndpoint, ModelHttpClient, tls_context
 from foremind.llm.offline import OfflineChatModel
+from foremind.llm.openai_model import ChatModelOptions, OpenAIChatModel
 from foremind.llm.slots import SlotPool
 from foremind.llm.token_accounts import TokenAccounts
 from foremind.runtime.supervision import TaskSet
 from foremind.storage.erasure_watch import ErasureWatch
-
-if TYPE_CHECKING:
-    from foremind.llm.http_client import ModelEndpoint, ModelHttpClient
-    from foremind.llm.openai_model import OpenAIChatModel
 
 _MAX_CLIENTS = 32  # distinct endpoints whose connections are kept open
 
@@ -42,17 +39,13 @@ class ChatModels:
         self._closing = TaskSet()
         #: Lets background requests notice erasures while they wait for a slot.
         self.forgets = ErasureWatch()
-        self._loading = asyncio.Lock()
-        self._loaded = False
+        self._prepared = False
 
     async def prepare(self, policy: ChatModelPolicy) -> None:
         """Load what a policy's chat model needs, once, so that no player waits for it."""
-        if not policy.url:
-            return
-        async with self._loading:
-            if not self._loaded:
-                await asyncio.to_thread(_warm_up)
-                self._loaded = True
+        if policy.url and not self._prepared:
+            await asyncio.to_thread(tls_context)
+            self._prepared = True
 
     def on_announcement(self, announcement: Announcement) -> None:
         """Stop restoring prompts after an erasure: they may contain erased text."""
@@ -84,20 +77,13 @@ class ChatModels:
 
     def model_server_for(
         self, policy: ChatModelPolicy, relationship_id: int | None = None
-    ) -> "OpenAIChatModel | None":
+    ) -> OpenAIChatModel | None:
         """Return the chat model on a policy's model server, None without a server.
 
         Its tokens are counted for a relationship, if any.
         """
         if not policy.url:
             return None
-        # The library takes over a second to import, and a server without a model never needs it.
-        from foremind.llm.http_client import ModelEndpoint  # noqa: PLC0415
-        from foremind.llm.openai_model import (  # noqa: PLC0415
-            ChatModelOptions,
-            OpenAIChatModel,
-        )
-
         server = self._settings
         address = ModelEndpoint(
             url=policy.url,
@@ -122,13 +108,11 @@ class ChatModels:
 
     def speculation_for(
         self, policy: ChatModelPolicy, relationship_id: int
-    ) -> "tuple[OpenAIChatModel | None, Ahead]":
+    ) -> tuple[OpenAIChatModel | None, Ahead]:
         """Return the chat model of a policy, and what it may do before Enter."""
         return self.model_server_for(policy, relationship_id), policy.ahead
 
-    def _client(self, address: "ModelEndpoint") -> "ModelHttpClient":
-        from foremind.llm.http_client import ModelHttpClient  # noqa: PLC0415
-
+    def _client(self, address: ModelEndpoint) -> ModelHttpClient:
         client = self._clients.get(address)
         if client is None:
             slots = self._slots.setdefault(address.url, SlotPool(self._settings.llm_slots))
@@ -138,7 +122,7 @@ class ChatModels:
         self._clients.move_to_end(address)
         return client
 
-    def _close_later(self, client: "ModelHttpClient") -> None:
+    def _close_later(self, client: ModelHttpClient) -> None:
         self._closing.begin(client.close(), "model-client-close")
 
     def _key(self, policy: ChatModelPolicy) -> str | None:
@@ -151,10 +135,3 @@ class ChatModels:
         if server.llm_key is None or policy.url != server.llm_url:
             return None
         return server.llm_key.get_secret_value()
-
-
-def _warm_up() -> None:
-    # Imported here for the same reason: a server without a model need not spend a second on it.
-    from foremind.llm.warm_up import warm_up_client  # noqa: PLC0415
-
-    warm_up_client()

@@ -1,13 +1,10 @@
 """Speculative generation: a reply that is generated before the player presses Enter."""
 
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING
 
+from foremind.llm.openai_model import OpenAIChatModel
 from foremind.llm.prompt.layout import Prompt
 from foremind.llm.slots import SlotLease
-
-if TYPE_CHECKING:
-    from foremind.llm.openai_model import OpenAIChatModel
 
 
 class SpeculativeChatModel:
@@ -15,7 +12,7 @@ class SpeculativeChatModel:
 
     is_generative = True
 
-    def __init__(self, server: "OpenAIChatModel") -> None:
+    def __init__(self, server: OpenAIChatModel) -> None:
         self.server = server
         self._lease: SlotLease | None = None
 

