@@ -12,7 +12,7 @@ from foremind.gateway.event_stream import EventStream
 from foremind.gateway.own_messages import OwnMessages
 from foremind.gateway.protocol.server_events import TurnErased, TurnStored, TurnView
 from foremind.gateway.protocol.views import turn_view
-from foremind.gateway.turns.session_caches import SessionCaches
+from foremind.gateway.turns.turn_pipeline import TurnPipeline
 from foremind.llm.prompt.layout import PastTurn
 from foremind.storage.turn_store import TurnStore
 
@@ -25,13 +25,13 @@ class OtherWindows:
     def __init__(
         self,
         conversation: LiveConversation,
-        caches: SessionCaches,
+        pipeline: TurnPipeline,
         turns: TurnStore,
         own_messages: OwnMessages,
         stream: EventStream,
     ) -> None:
         self._conversation = conversation
-        self._caches = caches
+        self._pipeline = pipeline
         self._turns = turns
         self._own_messages = own_messages
         self._stream = stream
@@ -50,7 +50,7 @@ class OtherWindows:
         """Add a turn of a stored session, if that is the one of this window, too."""
         same = session_id == self._conversation.opened.session_id
         if same and self._conversation.history.add_remote(turn):
-            self._caches.drop_speculation()  # its prompts lack this turn
+            self._pipeline.drop_speculation()  # its prompts lack this turn
 
     async def report(self, turn_ids: Iterable[int], session_id: UUID | None = None) -> None:
         """Tell the client of turns that it does not know, as stored; add them as `add_turn` does.
@@ -66,7 +66,7 @@ class OtherWindows:
                 try:
                     turn = await self._turns.find(relationship_id, turn_id)
                 except StorageUnavailable:
-                    self._caches.drop_history()
+                    self._pipeline.drop_history()
                     return
                 if turn is None:
                     continue

@@ -134,6 +134,11 @@ class ReplyGeneration:
         if self.current is not None:
             self.current.cancel()
 
+    def drop_speculation(self) -> None:
+        """Drop all speculative work: it may contain erased text, or lack what was said."""
+        self.speculation.reset()
+        self.next_prompt.drop()
+
     def discard(self, reply: GatedReply) -> None:
         """Stop a reply that nobody will receive, and release its prompt."""
         reply.cancel()

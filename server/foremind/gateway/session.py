@@ -30,7 +30,7 @@ from foremind.gateway.session_client import SessionClient
 from foremind.gateway.session_lore import SessionLore
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
-from foremind.gateway.turns.session_callbacks import SessionCallbacks
+from foremind.gateway.turns.answering import SessionCallbacks
 from foremind.gateway.turns.turn_pipeline import TurnPipeline
 from foremind.llm.prompt.layout import PastTurn
 from foremind.typeahead.context_cache import PreparedContext
@@ -96,7 +96,7 @@ class Session:
         #: Takes the turns of other windows.
         self.windows = OtherWindows(
             self._conversation,
-            self._pipeline.caches,
+            self._pipeline,
             services.stores.turns,
             client.own_messages,
             stream,
@@ -263,7 +263,7 @@ class Session:
             NotFound: the session has ended.
             StorageUnavailable: nothing was changed.
         """
-        await self._pipeline.caches.roll_over_if_idle(self._session_policy.policy)
+        await self._pipeline.roll_over_if_idle(self._session_policy.policy)
         await self._state.change(patch, self._services.runtime.clock.now())
 
     async def is_retired(self) -> bool:

@@ -46,7 +46,7 @@ class SessionAnnouncements:
                 self._session_policy.observe_memory_version(announcement.memory_version)
             case MemoriesForgotten(went_back=True):
                 self._session_policy.go_back(announcement.memory_version)
-                self._pipeline.caches.drop_history(announcement.erasures, went_back=True)
+                self._pipeline.drop_history(announcement.erasures, went_back=True)
                 self._state.invalidate()
             case MemoriesForgotten():
                 self._session_policy.observe_memory_version(announcement.memory_version)
@@ -64,7 +64,7 @@ class SessionAnnouncements:
 
     def drop_history(self) -> None:
         """Drop history and state, which may have changed elsewhere; both are loaded again."""
-        self._pipeline.caches.drop_history()
+        self._pipeline.drop_history()
         self._state.invalidate()
         self._own_messages.expect_no_scores()
 
@@ -75,7 +75,7 @@ class SessionAnnouncements:
             erasures: the number of erasures in this relationship so far, if some happened.
         """
         self._session_policy.forget_layers_version()
-        self._pipeline.caches.drop_history(erasures)
+        self._pipeline.drop_history(erasures)
         self._state.invalidate()
         self._stream.clear()
         self._own_messages.expect_no_scores()
@@ -101,6 +101,6 @@ class SessionAnnouncements:
             and self._pipeline.lacks(message_id, announcement.speaker)
         ):
             # Another process has a window of this session.
-            self._pipeline.caches.drop_history()
+            self._pipeline.drop_history()
         if self._own_messages.on_scored(announcement):
             self._stream.emit(memory_stored(announcement))

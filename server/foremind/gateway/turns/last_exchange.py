@@ -1,25 +1,37 @@
-"""What a player changes of the last exchange of one session: its message, or the reply to it."""
+"""What a player changes of the last exchange of one session: its message, or the reply to it.
 
-from collections.abc import Callable
+Each change waits its turn, and is reported; a message that it leaves unanswered is then answered.
+"""
+
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
-from foremind.auth.principal import Principal
-from foremind.domain.errors import NotFound
+import structlog
+
+from foremind.domain.errors import ForemindError, NotFound
 from foremind.domain.policy import Policy
 from foremind.gateway.conversation import LiveConversation
 from foremind.gateway.protocol.client_messages import (
     MessageEdit,
     MessageSend,
+    ResponseChoose,
     ResponseRegenerate,
     Revision,
 )
+from foremind.gateway.protocol.decoding import cause_of
 from foremind.gateway.protocol.server_events import ResponseChosen
 from foremind.gateway.protocol.views import turn_view
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
+from foremind.gateway.turns.answering import Answering, SessionCallbacks
+from foremind.gateway.turns.request_queue import IncomingMessage, RequestKey
 from foremind.memory.exchange_changes import ExchangeOwner
 from foremind.storage.database import DatabaseConnection
+
+_log = structlog.get_logger("foremind.gateway")
+
+Result = TypeVar("Result")
 
 
 class _Choose(Protocol):
@@ -29,7 +41,7 @@ class _Choose(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class RevisedMessage:
+class _RevisedMessage:
     """The message that is answered after a revision.
 
     Attributes:
@@ -43,55 +55,99 @@ class RevisedMessage:
 
 
 class SessionExchange:
-    """Changes the last exchange of one session, while none of its messages is being answered.
+    """Changes the last exchange of one session between two messages, and answers it.
 
     Afterwards nothing that this process caches is older than the change.
-
-    Args:
-        principal: returns who requests it.
-        origin: by which other processes know the window.
     """
 
     def __init__(
         self,
         conversation: LiveConversation,
-        services: SessionServices,
         session_policy: SessionPolicy,
-        principal: Callable[[], Principal],
-        origin: str,
+        services: SessionServices,
+        answering: Answering,
+        callbacks: SessionCallbacks,
     ) -> None:
-        self._origin = origin
         self._conversation = conversation
-        self._services = services
         self._session_policy = session_policy
-        self._principal = principal
+        self._services = services
+        self._answering = answering
+        self._callbacks = callbacks
 
-    async def revise(self, revision: Revision, policy: Policy) -> RevisedMessage:
-        """Withdraw what a revision replaces; return the message that is to be answered.
+    async def revise(
+        self, revision: Revision, policy: Policy, arrived: float, key: RequestKey
+    ) -> None:
+        """Withdraw what a revision replaces, and answer its message, before any later one."""
+        async with self._answering.queue.one_at_a_time:
+            revised = await self._report_failure(self._revise(revision, policy), revision)
+            if revised is None:
+                return
+            incoming = IncomingMessage(revised.message, policy, arrived, key)
+            first = self._answering.find_claim(revised.message.id)
+            if first is None:
+                claim = self._answering.claim(revised.message, stored_before=revised.stored_now)
+                outcome = await self._answering.answer_alone(incoming, claim)
+                if outcome.answered != "elsewhere" and outcome.reply_turn is None:
+                    await self._restore(revised.message.id, revised.withdrawn, policy)
+        if first is not None:
+            self._answering.queue.follow(key)
+            await self._answering.follow(incoming, first)
+        else:
+            await self._answering.conclude(incoming, claim, outcome)
 
-        Raises:
-            InvalidMessage: it does not name the last message.
-            ForemindError: as `ExchangeChanges`.
-        """
+    async def choose(self, choice: ResponseChoose, policy: Policy) -> None:
+        """Let another reply to the last message stand."""
+        async with self._answering.queue.one_at_a_time:
+            event = await self._report_failure(self._choose(choice, policy), choice)
+            if event is not None:
+                self._answering.drop_history()
+                self._callbacks.emit(event)
+
+    async def _revise(self, revision: Revision, policy: Policy) -> _RevisedMessage:
+        await self._answering.roll_over_if_idle(policy)
+        self._conversation.touch()
         if isinstance(revision, MessageEdit):
             revised = await self._edit(revision, policy)
         else:
             revised = await self._regenerate(revision, policy)
         await self._follow_change()
+        self._answering.drop_history()
+        if not revised.stored_now:
+            self._answering.find_same(revised.message)
         return revised
 
-    async def choose(self, message_id: str, index: int, policy: Policy) -> ResponseChosen:
-        """Let one of the replies to the last message stand; return the event that says so.
+    async def _choose(self, choice: ResponseChoose, policy: Policy) -> ResponseChosen:
+        await self._answering.roll_over_if_idle(policy)
+        self._conversation.touch()
+        choose = self._services.exchanges.choose
+        return await self._let_stand(choose, choice.message_id, choice.index, policy)
 
-        Raises:
-            InvalidMessage: there is no such reply, or the message is not the last one.
-            ForemindError: as `ExchangeChanges`.
-        """
-        return await self._let_stand(self._services.exchanges.choose, message_id, index, policy)
+    async def _restore(self, message_id: str, index: int | None, policy: Policy) -> None:
+        """Let the reply stand again in whose place none was made, unless another was chosen."""
+        if index is None:
+            return
+        try:
+            restore = self._services.exchanges.restore
+            event = await self._let_stand(restore, message_id, index, policy)
+        except ForemindError as error:  # something was forgotten meanwhile, or the database is away
+            _log.warning("reply.not_restored", reason=error.code)
+            return
+        self._answering.drop_history()
+        self._callbacks.emit(event)
 
-    async def restore(self, message_id: str, index: int, policy: Policy) -> ResponseChosen:
-        """Let a reply stand again, unless another window chose one; do otherwise as `choose`."""
-        return await self._let_stand(self._services.exchanges.restore, message_id, index, policy)
+    async def _report_failure(
+        self, work: Coroutine[Any, Any, Result], message: Revision | ResponseChoose
+    ) -> Result | None:
+        """Return what some work returns; None if it failed, which is reported to the client."""
+        try:
+            return await work
+        except ForemindError as error:
+            self._callbacks.fail(error, cause_of(message))
+        except Exception as error:  # a defect must not end the session
+            _log.exception("revision.failed", reason=type(error).__name__)
+            failed = ForemindError("The message could not be changed.", param="message_id")
+            self._callbacks.fail(failed, cause_of(message))
+        return None
 
     async def _let_stand(
         self, choose: _Choose, message_id: str, index: int, policy: Policy
@@ -107,10 +163,10 @@ class SessionExchange:
         services.after_reply.background_worker.wake(relationship_id)  # to ingest it
         return ResponseChosen(message_id=message_id, turn=turn_view(turn))
 
-    async def _edit(self, edit: MessageEdit, policy: Policy) -> RevisedMessage:
+    async def _edit(self, edit: MessageEdit, policy: Policy) -> _RevisedMessage:
         services, opened = self._services, self._conversation.opened
         now = services.runtime.clock.now()
-        token = await services.authority.token_identity(self._principal())
+        token = await services.authority.token_identity(self._callbacks.principal())
 
         async def insert(connection: DatabaseConnection) -> None:
             await services.stores.turns.insert_message(
@@ -128,9 +184,9 @@ class SessionExchange:
             self._owner(policy), edit.message_id, edit.id, insert
         )
         message = MessageSend(edit.id, edit.text, edit.settings, edit.remember, edit.event_id)
-        return RevisedMessage(message, stored_now=stored)
+        return _RevisedMessage(message, stored_now=stored)
 
-    async def _regenerate(self, request: ResponseRegenerate, policy: Policy) -> RevisedMessage:
+    async def _regenerate(self, request: ResponseRegenerate, policy: Policy) -> _RevisedMessage:
         before = await self._services.exchanges.withdraw_reply(
             self._owner(policy), request.message_id, request.id
         )
@@ -138,19 +194,19 @@ class SessionExchange:
             before.message_id, before.text, request.settings, before.kept, request.event_id
         )
         if before.reply is None:
-            return RevisedMessage(message)
+            return _RevisedMessage(message)
         earlier = [reply for reply in before.others if reply.position < before.reply.position]
-        return RevisedMessage(message, withdrawn=len(earlier))
+        return _RevisedMessage(message, withdrawn=len(earlier))
 
     def _owner(self, policy: Policy) -> ExchangeOwner:
         participants = self._conversation.participants
         return ExchangeOwner(
             participants.opened,
             (participants.user_name, self._session_policy.companion.name),
-            self._principal().user_id,  # for the audit trail
+            self._callbacks.principal().user_id,  # for the audit trail
             policy.storage.read_in_exchange,
             policy.consent != "assumed",
-            self._origin,
+            self._callbacks.origin,
         )
 
     async def _follow_change(self) -> None:

@@ -1,16 +1,41 @@
-"""The requests of one session that wait for their end: bounded, each of them once."""
+"""The requests of one session: those that wait for their end, and messages answered lately."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from foremind.domain.errors import Overloaded
+from cachetools import LRUCache
+
+from foremind.domain.errors import Conflict, Overloaded
+from foremind.domain.policy import Policy
 from foremind.gateway.flow_control import MAX_WAITING_MESSAGES
-from foremind.gateway.turns.requests import RequestKey, check_same_text
+from foremind.gateway.protocol.client_messages import MessageSend
 from foremind.runtime.supervision import begin
+from foremind.storage.turn_store import ANOTHER_TEXT
 
 _STOP_AGAIN_S = 0.05  # at the end: the next reply may have begun meanwhile
+_MAX_ANSWERED = 256
+
+#: What a client waits for: the answer to a message that is sent or edited, another reply, or its
+#: choice; with the client's id of that, each kind having ids of its own.
+RequestKey = tuple[Literal["message", "regenerate", "choose"], str]
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingMessage:
+    """A message that is to be answered.
+
+    Attributes:
+        policy: the settings in force for its turn when it arrived.
+        arrived: the monotonic time at which it did.
+        key: the request that it is answered for.
+    """
+
+    message: MessageSend
+    policy: Policy
+    arrived: float
+    key: RequestKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +94,7 @@ class RequestQueue:
         if waiting is None:
             return False
         if waiting.text_hash is not None and text is not None:
-            check_same_text(waiting.text_hash, text)
+            _check_same_text(waiting.text_hash, text)
         return True
 
     def is_newest(self, key: RequestKey) -> bool:
@@ -120,3 +145,48 @@ class RequestQueue:
 
     def _tasks(self) -> "list[asyncio.Task[None]]":
         return [waiting.task for waiting in self._waiting.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class _AnsweredMessage:
+    """The stored turn of an answered message; `kept`: it may be remembered."""
+
+    text_hash: int
+    turn_id: int
+    kept: bool
+
+
+class AnsweredMessages:
+    """The messages of one session that were answered last, by their ids."""
+
+    def __init__(self) -> None:
+        self._answered: LRUCache[str, _AnsweredMessage] = LRUCache(_MAX_ANSWERED)
+
+    def find(self, message: MessageSend) -> _AnsweredMessage | None:
+        """Return an answered message that is sent again, None if it is not known as answered.
+
+        Raises:
+            Conflict: the message with its id has another text.
+        """
+        answered = self._answered.get(message.id)
+        if answered is not None:
+            _check_same_text(answered.text_hash, message.text)
+        return answered
+
+    def add(self, message: MessageSend, turn_id: int, *, kept: bool) -> None:
+        """Record that a message is answered."""
+        self._answered[message.id] = _AnsweredMessage(hash(message.text), turn_id, kept)
+
+    def clear(self) -> None:
+        """Forget all: hashes of texts that may be erased."""
+        self._answered.clear()
+
+
+def _check_same_text(text_hash: int, text: str) -> None:
+    """Check that a message sent again has the same text.
+
+    Raises:
+        Conflict: it has not.
+    """
+    if text_hash != hash(text):
+        raise Conflict(ANOTHER_TEXT, param="id")

@@ -12,24 +12,12 @@ from foremind.gateway.protocol.client_messages import (
     ResponseChoose,
     Revision,
 )
-from foremind.gateway.reply_generation import ReplyGeneration
 from foremind.gateway.session_lore import SessionLore
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
-from foremind.gateway.turns.acceptance import Acceptance
-from foremind.gateway.turns.answering import Answering
-from foremind.gateway.turns.following import Following
+from foremind.gateway.turns.answering import Answering, SessionCallbacks
 from foremind.gateway.turns.last_exchange import SessionExchange
-from foremind.gateway.turns.message_claims import MessageClaims
-from foremind.gateway.turns.message_commit import MessageCommit
-from foremind.gateway.turns.reply_delivery import ReplyDelivery
-from foremind.gateway.turns.reply_freshness import ReplyFreshness
-from foremind.gateway.turns.reply_start import ReplyStart
-from foremind.gateway.turns.request_queue import RequestQueue
-from foremind.gateway.turns.requests import IncomingMessage, RequestKey
-from foremind.gateway.turns.revisions import SessionRevisions
-from foremind.gateway.turns.session_caches import SessionCaches
-from foremind.gateway.turns.session_callbacks import SessionCallbacks
+from foremind.gateway.turns.request_queue import IncomingMessage, RequestKey
 from foremind.typeahead.context_cache import PreparedContext
 from foremind.typeahead.prefetcher import Prefetcher
 
@@ -46,38 +34,15 @@ class TurnPipeline:
         services: SessionServices,
         callbacks: SessionCallbacks,
     ) -> None:
-        clock, principal = services.runtime.clock, callbacks.principal
-        replies = ReplyGeneration(conversation, services, session_policy, lore, callbacks.emit)
-        exchange = SessionExchange(
-            conversation, services, session_policy, principal, callbacks.origin
-        )
         self._conversation = conversation
-        self._replies = replies
         self._prefetcher = prefetcher
-        self._queue = queue = RequestQueue()
-        self._claims = claims = MessageClaims(conversation, services)
-        #: What is cached of the conversation.
-        self.caches = caches = SessionCaches(conversation, replies)
-        self._acceptance = acceptance = Acceptance(services, callbacks)
-        self._answering = Answering(
-            queue,
-            claims,
-            MessageCommit(
-                conversation,
-                ReplyStart(conversation, session_policy, lore, prefetcher, replies, clock),
-                ReplyFreshness(conversation, session_policy, services, caches),
-                caches,
-                session_policy,
-                services,
-                principal,
-            ),
-            acceptance,
-            Following(conversation, queue, claims, caches, acceptance, services, callbacks),
-            ReplyDelivery(conversation, replies, queue, caches, services, callbacks),
-            callbacks,
+        self._answering = answering = Answering(
+            conversation, session_policy, lore, prefetcher, services, callbacks
         )
-        self._revisions = SessionRevisions(
-            conversation, exchange, self._answering, queue, claims, caches, callbacks
+        self._replies = answering.replies
+        self._queue = answering.queue
+        self._last_exchange = SessionExchange(
+            conversation, session_policy, services, answering, callbacks
         )
 
     @property
@@ -87,10 +52,10 @@ class TurnPipeline:
 
     def _acknowledge_again(self, message_id: str, arrived: float) -> None:
         """Acknowledge a message in progress; if that was not done yet, it follows by itself."""
-        claim = self._claims.find(message_id)
+        claim = self._answering.find_claim(message_id)
         turn_id = claim.stored.result() if claim is not None and claim.accepted else None
         if claim is not None and turn_id is not None:
-            self._acceptance.acknowledge(message_id, arrived, turn_id, kept=claim.kept)
+            self._answering.acknowledge(message_id, arrived, turn_id, kept=claim.kept)
 
     def send(self, message: MessageSend, policy: Policy, arrived: float) -> None:
         """Answer a message that arrived at monotonic time `arrived`; returns at once.
@@ -104,11 +69,11 @@ class TurnPipeline:
         """
         key: RequestKey = ("message", message.id)
         incoming = IncomingMessage(message, policy, arrived, key)
-        answered = self.caches.answered.find(message)
+        answered = self._answering.answered.find(message)
         if answered is not None:
-            self._acceptance.acknowledge(message.id, arrived, answered.turn_id, kept=answered.kept)
+            self._answering.acknowledge(message.id, arrived, answered.turn_id, kept=answered.kept)
             return
-        first = self._claims.find_same(message)
+        first = self._answering.find_same(message)
         if self._queue.contains(key, message.text):
             self._acknowledge_again(message.id, arrived)
             return
@@ -117,7 +82,7 @@ class TurnPipeline:
         if first is None:
             self._prefetcher.enter(message.text)
             self._replies.speculation.on_enter()
-            claim = self._claims.claim(message)
+            claim = self._answering.claim(message)
             work = self._answering.answer(incoming, claim)
             self._queue.start(key, work, "answer", message.text)
         else:
@@ -147,8 +112,8 @@ class TurnPipeline:
         self._queue.check_room("id")
         self.stop_reply()
         self._prefetcher.clear()
-        self.caches.drop_speculation()
-        work = self._revisions.revise(revision, policy, arrived, key)
+        self._replies.drop_speculation()
+        work = self._last_exchange.revise(revision, policy, arrived, key)
         self._queue.start(key, work, "revise", text)
 
     def choose(self, choice: ResponseChoose, policy: Policy) -> None:
@@ -161,8 +126,8 @@ class TurnPipeline:
         """
         self._queue.check_room("message_id")
         self.stop_reply()
-        self.caches.drop_speculation()
-        work = self._revisions.choose(choice, policy)
+        self._replies.drop_speculation()
+        work = self._last_exchange.choose(choice, policy)
         self._queue.start(("choose", uuid4().hex), work, "choose")
 
     def on_draft(self, text: str) -> None:
@@ -189,6 +154,18 @@ class TurnPipeline:
         """The relationship's layers changed."""
         if not self.busy:
             self._replies.next_prompt.on_layers()
+
+    def drop_history(self, erasures: int | None = None, *, went_back: bool = False) -> None:
+        """Drop what is cached of the conversation; see `Answering.drop_history`."""
+        self._answering.drop_history(erasures, went_back=went_back)
+
+    def drop_speculation(self) -> None:
+        """Drop all speculative work: what it is made of has changed."""
+        self._replies.drop_speculation()
+
+    async def roll_over_if_idle(self, policy: Policy) -> None:
+        """Begin the next session if this one was idle; see `Answering.roll_over_if_idle`."""
+        await self._answering.roll_over_if_idle(policy)
 
     def release_history(self) -> None:
         """Free memory while nobody is connected: unload what can be loaded again."""

@@ -6,8 +6,7 @@ import pytest
 
 from foremind.domain.errors import Conflict, Overloaded
 from foremind.gateway.flow_control import MAX_WAITING_MESSAGES
-from foremind.gateway.turns.request_queue import RequestQueue
-from foremind.gateway.turns.requests import RequestKey
+from foremind.gateway.turns.request_queue import RequestKey, RequestQueue
 
 FIRST: RequestKey = ("message", "m0")
 SECOND: RequestKey = ("message", "m1")
