@@ -52,15 +52,16 @@ class ServerCapabilities:
     reports_usage: bool | None = None
 
 
-@cache
-def tls_context() -> SSLContext:
-    """Return what all clients verify servers with.
-
-    Reading the certificates takes 50 ms, and importing what the first connection needs as long;
-    the event loop must spend neither.
-    """
+def load_client() -> None:
+    """Import and read what a first connection needs: 100 ms that no event loop should spend."""
     for needed in ("httpcore2", "anyio._backends._asyncio"):
         import_module(needed)
+    _tls_context()
+
+
+@cache
+def _tls_context() -> SSLContext:
+    """Return what all clients verify servers with."""
     return httpx2.create_ssl_context()
 
 
@@ -104,7 +105,7 @@ class ModelHttpClient:
                 ),
                 follow_redirects=True,
                 event_hooks={"response": [limit_response]},
-                verify=tls_context(),
+                verify=_tls_context(),
             )
         self._users += 1
         try:

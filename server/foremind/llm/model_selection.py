@@ -11,7 +11,7 @@ from foremind.domain.settings.setting_definitions import Ahead
 from foremind.domain.settings.setting_syntax import KEY_PREFIX
 from foremind.domain.settings.settings import Settings
 from foremind.llm.chat_model import ChatModel
-from foremind.llm.http_client import ModelEndpoint, ModelHttpClient, tls_context
+from foremind.llm.http_client import ModelEndpoint, ModelHttpClient, load_client
 from foremind.llm.offline import OfflineChatModel
 from foremind.llm.openai_model import ChatModelOptions, OpenAIChatModel
 from foremind.llm.slots import SlotPool
@@ -44,7 +44,7 @@ class ChatModels:
     async def prepare(self, policy: ChatModelPolicy) -> None:
         """Load what a policy's chat model needs, once, so that no player waits for it."""
         if policy.url and not self._prepared:
-            await asyncio.to_thread(tls_context)
+            await asyncio.to_thread(load_client)
             self._prepared = True
 
     def on_announcement(self, announcement: Announcement) -> None:

@@ -6,9 +6,9 @@ that is reported (`_accept`), and the reply is sent and stored (`_deliver`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import structlog
 
@@ -24,7 +24,7 @@ from foremind.gateway.conversation import LiveConversation
 from foremind.gateway.deduplication import MessageClaim
 from foremind.gateway.event_builders import duplicate_accepted, message_accepted
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
-from foremind.gateway.protocol.client_messages import MessageSend
+from foremind.gateway.protocol.client_messages import MessageSend, ResponseChoose, Revision
 from foremind.gateway.protocol.decoding import DecodingProblem, cause_of
 from foremind.gateway.protocol.server_events import Event
 from foremind.gateway.reply_generation import ReplyGeneration, RunningTurn
@@ -46,6 +46,8 @@ _STORE_POLL_S = 0.5  # between two checks whether the database is back
 _STORE_WITHIN_S = 20.0  # a reply that was sent; meanwhile, messages after it wait
 
 _log = structlog.get_logger("foremind.gateway")
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,28 @@ class Answering:
         self.queue.unfollow(incoming.key)
         await self.answer(incoming, self.claim(incoming.message))
 
+    async def report_failure(
+        self,
+        work: Coroutine[Any, Any, Result],
+        message: MessageSend | Revision | ResponseChoose,
+        defect: str,
+        failed: ForemindError,
+    ) -> Result | None:
+        """Return what some work returns; None if it failed, which is reported to the client.
+
+        Args:
+            defect: how a defect is logged, which must not end the session.
+            failed: what the client is told of one.
+        """
+        try:
+            return await work
+        except ForemindError as error:
+            self._callbacks.fail(error, cause_of(message))
+        except Exception as error:
+            _log.exception(defect, reason=type(error).__name__)
+            self._callbacks.fail(failed, cause_of(message))
+        return None
+
     # What is cached of the conversation
 
     def drop_history(self, erasures: int | None = None, *, went_back: bool = False) -> None:
@@ -274,15 +298,11 @@ class Answering:
     async def _answer_or_fail(
         self, incoming: IncomingMessage, claim: MessageClaim
     ) -> MessageOutcome:
-        message, outcome = incoming.message, MessageOutcome()
-        try:
-            outcome = await self._commit_and_reply(incoming, claim)
-        except ForemindError as error:
-            self._callbacks.fail(error, cause_of(message))
-        except Exception as error:  # a defect must not end the session
-            _log.exception("answer.failed", reason=type(error).__name__)
-            failed = ForemindError("The message could not be answered.", param="id")
-            self._callbacks.fail(failed, cause_of(message))
+        message = incoming.message
+        failed = ForemindError("The message could not be answered.", param="id")
+        work = self._commit_and_reply(incoming, claim)
+        outcome = await self.report_failure(work, message, "answer.failed", failed)
+        outcome = outcome or MessageOutcome()
         if outcome.unanswered:
             # From here on it may be sent again, and is then answered after this.
             self._release(claim, None)

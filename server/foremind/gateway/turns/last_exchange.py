@@ -19,7 +19,6 @@ from foremind.gateway.protocol.client_messages import (
     ResponseRegenerate,
     Revision,
 )
-from foremind.gateway.protocol.decoding import cause_of
 from foremind.gateway.protocol.server_events import ResponseChosen
 from foremind.gateway.protocol.views import turn_view
 from foremind.gateway.session_policy import SessionPolicy
@@ -138,16 +137,8 @@ class SessionExchange:
     async def _report_failure(
         self, work: Coroutine[Any, Any, Result], message: Revision | ResponseChoose
     ) -> Result | None:
-        """Return what some work returns; None if it failed, which is reported to the client."""
-        try:
-            return await work
-        except ForemindError as error:
-            self._callbacks.fail(error, cause_of(message))
-        except Exception as error:  # a defect must not end the session
-            _log.exception("revision.failed", reason=type(error).__name__)
-            failed = ForemindError("The message could not be changed.", param="message_id")
-            self._callbacks.fail(failed, cause_of(message))
-        return None
+        failed = ForemindError("The message could not be changed.", param="message_id")
+        return await self._answering.report_failure(work, message, "revision.failed", failed)
 
     async def _let_stand(
         self, choose: _Choose, message_id: str, index: int, policy: Policy
