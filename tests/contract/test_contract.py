@@ -15,9 +15,8 @@ from starlette.routing import Route
 from foremind.api.openapi import openapi
 from foremind.api.operations import OPERATIONS
 from foremind.api.turn_shapes import StreamEvent
-from foremind.gateway.protocol.asyncapi import asyncapi, client_messages, server_events
+from foremind.gateway.protocol.asyncapi import EXAMPLES, asyncapi, client_messages, server_events
 from foremind.gateway.protocol.decoding import decode
-from foremind.gateway.protocol.examples import EXAMPLES
 from foremind.gateway.protocol.server_events import encode
 from tests.conftest import PATIENCE, StartServer
 from tests.contract.check import check_event, document, validator

@@ -11,8 +11,8 @@ import pytest
 from foremind.domain.errors import ForemindError
 from foremind.domain.policy import ChatModelPolicy
 from foremind.domain.settings.settings import load_settings
-from foremind.gateway.pending_session import PendingSession
-from foremind.gateway.replay_buffer import ReplayBuffer
+from foremind.gateway.event_stream import ReplayBuffer
+from foremind.gateway.session_registry import PendingSession
 from foremind.gateway.transport.admission import Admission, AdmittedConnection
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.layout import Message

@@ -23,10 +23,8 @@ from foremind.domain.errors import InvalidFile, SetupError
 from foremind.domain.policy import policy_for
 from foremind.domain.settings.setting_syntax import PREFIX
 from foremind.domain.settings.settings import Settings, check_binding, filled_url
-from foremind.gateway.handover import Handover
 from foremind.gateway.protocol.client_messages import MAX_ESCAPED_BYTES
-from foremind.gateway.reconciliation import Reconciliation
-from foremind.gateway.session_registry import SessionRegistry
+from foremind.gateway.session_registry import Handover, Reconciliation, SessionRegistry
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.single_turn import SingleTurns
 from foremind.gateway.transport.enter_precedence import EnterPrecedence

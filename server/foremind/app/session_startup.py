@@ -12,10 +12,10 @@ from foremind.cluster.freshness import Freshness
 from foremind.domain.companion import Companion
 from foremind.domain.policy import policy_for
 from foremind.domain.settings.settings import Settings
-from foremind.gateway.deduplication import Deduplicator
 from foremind.gateway.live_settings import LiveSettings
 from foremind.gateway.session_services import AfterReplyServices, SessionServices
 from foremind.gateway.transport.enter_precedence import EnterPrecedence
+from foremind.gateway.turns.request_queue import Deduplicator
 from foremind.llm.model_selection import ChatModels
 from foremind.memory.exchange_changes import ExchangeChanges
 from foremind.retrieval.access_counts import AccessCounts

@@ -12,7 +12,7 @@ from foremind.domain.memory import LoreView
 from foremind.domain.policy import Policy
 from foremind.domain.prefetch import Outcome, SpeculativeWork, Trigger
 from foremind.domain.session_state import SessionState
-from foremind.domain.turn import StoredTurn
+from foremind.domain.turn import StoredTurn, Turn
 from foremind.gateway.protocol.client_messages import UserClaim
 from foremind.gateway.protocol.server_events import (
     PROTOCOL,
@@ -26,6 +26,7 @@ from foremind.gateway.protocol.server_events import (
     ReasonView,
     SessionOpened,
     SessionUpdated,
+    TurnView,
 )
 from foremind.lore.activation import ActiveLore
 from foremind.retrieval.memory_views import memory_view
@@ -161,4 +162,19 @@ def duplicate_accepted(
         context="miss",
         ready_ms=round(elapsed_s * 1000, 3),
         remembered=kept,
+    )
+
+
+def turn_view(turn: Turn) -> TurnView:
+    """Return a stored turn."""
+    return TurnView(
+        turn_id=str(turn.id),
+        speaker=turn.speaker,
+        message_id=turn.message_id,
+        status=turn.status,
+        text=turn.content,
+        created_at=turn.created_at,
+        reply_to=turn.answers,
+        index=turn.index,
+        count=turn.count,
     )

@@ -1,17 +1,17 @@
 """The replies of one session: assembled, generated (speculatively if possible) and sent."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import structlog
 
+from foremind.domain.errors import ForemindError
 from foremind.domain.policy import LayerPolicy, Policy
 from foremind.domain.prefetch import SpeculativeWork
 from foremind.domain.turn import StoredTurn
-from foremind.gateway.conversation import LiveConversation
+from foremind.gateway.conversation import LiveConversation, SessionLore
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
-from foremind.gateway.next_prompt import NextPrompt
 from foremind.gateway.protocol.client_messages import MessageSend
 from foremind.gateway.protocol.decoding import DecodingProblem, error_body
 from foremind.gateway.protocol.server_events import (
@@ -22,25 +22,96 @@ from foremind.gateway.protocol.server_events import (
     ResponseDone,
     ResponseTimings,
 )
-from foremind.gateway.session_lore import SessionLore
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.speculation import SpeculativeGeneration
+from foremind.llm.openai_model import OpenAIChatModel
 from foremind.llm.prompt.assembly import AssembledPrompt
 from foremind.llm.prompt.layout import Message, PastTurn
 from foremind.llm.prompt.sections import StandingLayers
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.lore.activation import ActiveLore
+from foremind.runtime.supervision import TaskSet
 from foremind.typeahead.context_cache import PreparedContext
 from foremind.typeahead.prefetcher import ContextAtEnter
 from foremind.typeahead.prompt_builder import ConversationSnapshot, build_prompt
+
+_log = structlog.get_logger("foremind.gateway")
+
+
+class NextPrompt:
+    """Tells a session's model server which prompt to expect; assembles one at a time.
+
+    Args:
+        server: returns the current model server, None without one.
+        assemble: assembles the part of the next prompt that does not depend on its message; empty
+            if that is not known.
+    """
+
+    def __init__(
+        self,
+        server: Callable[[], OpenAIChatModel | None],
+        assemble: Callable[[], Awaitable[Sequence[Message]]],
+    ) -> None:
+        self._server = server
+        self._assemble = assemble
+        self._expected: Sequence[Message] = ()
+        self._outdated = False
+        self._drops = 0
+        self._closed = False
+        self._updating = False
+        self._tasks = TaskSet()  # at most one
+
+    def on_conversation(self) -> None:
+        """The session was opened, or a reply ended."""
+        server = self._server()
+        if server is not None and server.options.self_hosted and not self._closed:
+            self._outdated = True
+            if not self._updating:
+                self._updating = True
+                self._tasks.begin(self._update(), "next-prompt")
+
+    def on_layers(self) -> None:
+        """A layer changed: update the prompt, unless the server has worked for others since."""
+        server = self._server()
+        if server is not None and self._expected and server.expects(self._expected):
+            self.on_conversation()
+
+    def drop(self) -> None:
+        """Drop the prompt, also one being assembled: it may contain erased text."""
+        server = self._server()
+        if server is not None and self._expected and server.expects(self._expected):
+            server.expect(())
+        self._expected = ()
+        self._outdated = False
+        self._drops += 1
+
+    async def close(self) -> None:
+        """Drop the prompt, and wait until none is being assembled."""
+        self._closed = True
+        self.drop()
+        await self._tasks.stop()
+
+    async def _update(self) -> None:
+        try:
+            while self._outdated:
+                self._outdated = False
+                drops = self._drops
+                messages = await self._assemble()
+                server = self._server()
+                if messages and server is not None and drops == self._drops:
+                    self._expected = messages
+                    server.expect(messages)
+        except ForemindError as error:  # the next reply then waits for all of it
+            _log.info("next_prompt.not_assembled", reason=error.code)
+        finally:
+            self._updating = False
+
 
 _ANY_TEXT = "."
 _ATTACHED_CHARS_PER_TOKEN = 1  # of the model's context, of which they take about a quarter
 #: The message to a model whose reply is begun already.
 _CONTINUE = "[Continue your last message exactly where it stops. Repeat nothing of it.]"
-
-_log = structlog.get_logger("foremind.gateway")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,40 +1,387 @@
 """One open session: drafts before Enter, the conversation after it, and its announcements."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from secrets import token_hex
+from typing import TypeVar
 from uuid import UUID, uuid4
 from zoneinfo import ZoneInfo
 
+import msgspec
+from cachetools import LRUCache
+from msgspec.structs import replace
+
 from foremind.auth.principal import Principal
 from foremind.cluster.rendezvous import relationship_key
-from foremind.domain.announcements import SessionTaken
-from foremind.domain.errors import ForemindError, StorageUnavailable
+from foremind.domain.announcements import (
+    Announcement,
+    ConsentGiven,
+    LayersChanged,
+    MemoriesChanged,
+    MemoriesForgotten,
+    MemoryAnnouncement,
+    SessionTaken,
+)
+from foremind.domain.errors import ForemindError, InvalidMessage, StorageUnavailable
 from foremind.domain.policy import Policy
 from foremind.domain.prefetch import Trigger
 from foremind.domain.session_state import StatePatch
 from foremind.domain.turn import OpenedSession
-from foremind.gateway.client_message_handler import ClientMessageHandler
-from foremind.gateway.context_reports import ContextReports
-from foremind.gateway.conversation import LiveConversation, Participants
-from foremind.gateway.event_builders import session_updated
+from foremind.gateway.conversation import LiveConversation, LiveState, Participants, SessionLore
+from foremind.gateway.event_builders import (
+    memory_stored,
+    session_opened,
+    session_updated,
+    turn_view,
+)
 from foremind.gateway.event_stream import EventListener, EventStream
-from foremind.gateway.live_state import LiveState
-from foremind.gateway.opened_session_view import OpenedSessionView
-from foremind.gateway.other_windows import OtherWindows
-from foremind.gateway.protocol.client_messages import ClientMessage, MessageSend
-from foremind.gateway.protocol.server_events import TurnView
+from foremind.gateway.flow_control import limits_of
+from foremind.gateway.protocol.client_messages import (
+    MAX_FRAME_BYTES,
+    ClientMessage,
+    DraftClear,
+    DraftUpdate,
+    MessageEdit,
+    MessageSend,
+    ResponseCancel,
+    ResponseChoose,
+    ResponseRegenerate,
+    Revision,
+    SessionOpen,
+    SessionUpdate,
+)
+from foremind.gateway.protocol.server_events import (
+    SessionOpened,
+    SummaryAppliedEvent,
+    TurnErased,
+    TurnStored,
+    TurnView,
+    encode,
+)
 from foremind.gateway.reply_generation import RunningTurn
-from foremind.gateway.session_announcements import SessionAnnouncements
-from foremind.gateway.session_client import SessionClient
-from foremind.gateway.session_lore import SessionLore
+from foremind.gateway.session_client import ContextReports, OwnMessages, SessionClient
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.turns.answering import SessionCallbacks
 from foremind.gateway.turns.turn_pipeline import TurnPipeline
+from foremind.llm.prompt.character import greeting_of
 from foremind.llm.prompt.layout import PastTurn
+from foremind.storage.turn_store import TurnStore
 from foremind.typeahead.context_cache import PreparedContext
 from foremind.typeahead.prefetcher import PrefetchCallbacks, Prefetcher
+
+_Said = TypeVar("_Said", MessageSend, MessageEdit)
+
+
+class ClientMessageHandler:
+    """Handles messages without blocking: drafts before Enter, and what is asked of turns."""
+
+    def __init__(
+        self,
+        session_policy: SessionPolicy,
+        prefetcher: Prefetcher,
+        pipeline: TurnPipeline,
+        client: SessionClient,
+    ) -> None:
+        self._session_policy = session_policy
+        self._prefetcher = prefetcher
+        self._pipeline = pipeline
+        self._client = client
+
+    def handle(self, message: ClientMessage, arrived: float) -> None:
+        """Handle a message that arrived at monotonic time `arrived`.
+
+        Raises:
+            RequestError, TemporaryError: to be sent to the client.
+        """
+        self._client.active_at = arrived
+        match message:
+            case DraftUpdate():
+                self._prefetcher.update(message.text)
+                self._pipeline.on_draft(message.text)
+            case DraftClear():
+                self.discard_draft()
+            case MessageSend():
+                message = self._admit(message)
+                self._pipeline.send(message, self._policy_of(message), arrived)
+            case MessageEdit():
+                message = self._admit(message)
+                self._pipeline.revise(message, self._policy_of(message), arrived)
+            case ResponseRegenerate():
+                self._pipeline.revise(message, self._policy_of(message), arrived)
+            case ResponseChoose():
+                self._pipeline.choose(message, self._session_policy.policy)
+            case ResponseCancel():
+                if not self._pipeline.cancel(message.response_id):
+                    raise InvalidMessage(
+                        "response_id: expected the reply in progress", param="response_id"
+                    )
+            case SessionOpen() | SessionUpdate():
+                raise InvalidMessage(
+                    "type: this session is open already", param="type", code="already_open"
+                )
+
+    def discard_draft(self) -> None:
+        """Drop what was typed and not sent."""
+        self._prefetcher.clear()
+        self._pipeline.on_draft("")
+
+    def _admit(self, message: _Said) -> _Said:
+        """Check what the player says, and return it as it may be remembered."""
+        if not message.text.strip():
+            raise InvalidMessage("text: expected text that is not blank", param="text")
+        self._client.own_messages.add(message.id)
+        if self._session_policy.consent == "missing":
+            message = replace(message, remember=False)
+        return message
+
+    def _policy_of(self, message: MessageSend | Revision) -> Policy:
+        player = not self._client.principal.admin
+        return self._session_policy.policy_of(message, player=player)
+
+
+class SessionAnnouncements:
+    """Records what changed, drops what is cached of it, and tells the client what concerns it."""
+
+    def __init__(
+        self,
+        session_policy: SessionPolicy,
+        state: LiveState,
+        pipeline: TurnPipeline,
+        own_messages: OwnMessages,
+        stream: EventStream,
+    ) -> None:
+        self._session_policy = session_policy
+        self._state = state
+        self._pipeline = pipeline
+        self._own_messages = own_messages
+        self._stream = stream
+
+    def handle(self, announcement: Announcement) -> None:
+        """Handle an announcement of this or another process about the session's relationship."""
+        match announcement:
+            case ConsentGiven():
+                self._session_policy.set_consent(given=announcement.given)
+            case MemoriesChanged():  # which makes contexts stale
+                self._session_policy.observe_memory_version(announcement.memory_version)
+            case MemoriesForgotten(went_back=True):
+                self._session_policy.go_back(announcement.memory_version)
+                self._pipeline.drop_history(announcement.erasures, went_back=True)
+                self._state.invalidate()
+            case MemoriesForgotten():
+                self._session_policy.observe_memory_version(announcement.memory_version)
+                self.drop_cached(announcement.erasures)
+            case LayersChanged():
+                self._on_layers_changed(announcement)
+            case MemoryAnnouncement():
+                self._on_turn_scored(announcement)
+
+    async def read_state(self) -> None:
+        """Reload the state, which was changed elsewhere."""
+        self._state.invalidate()
+        with suppress(StorageUnavailable):  # then it is loaded with the next message
+            await self._state.read()
+
+    def drop_history(self) -> None:
+        """Drop history and state, which may have changed elsewhere; both are loaded again."""
+        self._pipeline.drop_history()
+        self._state.invalidate()
+        self._own_messages.expect_no_scores()
+
+    def drop_cached(self, erasures: int | None = None) -> None:
+        """Drop everything cached that may contain erased text.
+
+        Args:
+            erasures: the number of erasures in this relationship so far, if some happened.
+        """
+        self._session_policy.forget_layers_version()
+        self._pipeline.drop_history(erasures)
+        self._state.invalidate()
+        self._stream.clear()
+        self._own_messages.expect_no_scores()
+
+    def _on_layers_changed(self, announcement: LayersChanged) -> None:
+        self._session_policy.observe_layers_version(announcement.layers_version)
+        self._pipeline.on_layers()
+        summary = announcement.summary
+        if summary is not None:
+            self._stream.emit(
+                SummaryAppliedEvent(
+                    messages=summary.messages, lines=summary.lines, made_by=summary.made_by
+                )
+            )
+
+    def _on_turn_scored(self, announcement: MemoryAnnouncement) -> None:
+        if announcement.memory_version is not None:
+            self._session_policy.observe_memory_version(announcement.memory_version)
+        message_id = announcement.message_id
+        if (
+            message_id is not None
+            and message_id not in self._own_messages
+            and self._pipeline.lacks(message_id, announcement.speaker)
+        ):
+            # Another process has a window of this session.
+            self._pipeline.drop_history()
+        if self._own_messages.on_scored(announcement):
+            self._stream.emit(memory_stored(announcement))
+
+
+_RECENT_TURNS = 30  # sent to the client when a session opens
+_SEQ_BYTES = 20  # of the event's number, which is set later
+
+
+class OpenedSessionView:
+    """Tells a client of one session what that is about."""
+
+    def __init__(
+        self,
+        session_id: str,
+        conversation: LiveConversation,
+        session_policy: SessionPolicy,
+        client: SessionClient,
+        services: SessionServices,
+    ) -> None:
+        self._session_id = session_id
+        self._conversation = conversation
+        self._session_policy = session_policy
+        self._client = client
+        self._services = services
+
+    async def read_recent_turns(self) -> list[TurnView]:
+        """Load history and state, and return the newest turns for the client.
+
+        Raises:
+            StorageUnavailable: the database did not answer.
+        """
+        relationship_id = self._conversation.opened.relationship_id
+        await self._conversation.read_history()
+        turns = await self._services.stores.turns.recent_turns(relationship_id, _RECENT_TURNS)
+        await self._conversation.state.read()
+        return [turn_view(turn) for turn in turns]
+
+    def event(
+        self, turns: list[TurnView], warnings: Sequence[str], *, resumed: bool = False
+    ) -> SessionOpened:
+        """Return `session.opened`, with as much of the greeting and newest turns as fits a frame.
+
+        Args:
+            warnings: about what the client stated and was not understood.
+        """
+        companion, principal = self._session_policy.companion, self._client.principal
+        opened = self._conversation.opened
+        greeting = greeting_of(
+            companion, self._conversation.greeting, principal.name, str(opened.session_id)
+        )
+        event = session_opened(
+            self._session_id,
+            opened.relationship_id,
+            principal,
+            companion,
+            greeting,
+            self._session_policy.policy,
+            self._session_policy.consent,
+            self._session_policy.model,
+            limits_of(self._services.runtime.settings),
+            self._conversation.state.value,
+            warnings,
+            resumed=resumed,
+        )
+        too_much = len(encode(event)) + _SEQ_BYTES - MAX_FRAME_BYTES
+        if too_much > 0:  # a card's greeting may be that long; JSON has no byte of it less
+            shown = greeting.encode()[: max(0, len(greeting.encode()) - too_much)]
+            event.companion = replace(event.companion, greeting=shown.decode(errors="ignore"))
+        event.turns = newest_fitting(turns, MAX_FRAME_BYTES - len(encode(event)))
+        return event
+
+
+def newest_fitting(turns: Sequence[TurnView], room_bytes: int) -> list[TurnView]:
+    """Return the newest turns that fit a number of bytes as JSON, oldest first. Pure."""
+    fitting: list[TurnView] = []
+    for turn in reversed(turns):
+        room_bytes -= len(msgspec.json.encode(turn)) + 1  # and a comma
+        if room_bytes < _SEQ_BYTES:
+            break
+        fitting.append(turn)
+    return fitting[::-1]
+
+
+_MAX_TOLD_TURNS = 512
+
+
+class OtherWindows:
+    """Adds the turns of other windows to one window, and tells its client of each once."""
+
+    def __init__(
+        self,
+        conversation: LiveConversation,
+        pipeline: TurnPipeline,
+        turns: TurnStore,
+        own_messages: OwnMessages,
+        stream: EventStream,
+    ) -> None:
+        self._conversation = conversation
+        self._pipeline = pipeline
+        self._turns = turns
+        self._own_messages = own_messages
+        self._stream = stream
+        self._told: LRUCache[str, None] = LRUCache(_MAX_TOLD_TURNS)
+        self._in_order = asyncio.Lock()
+
+    def on_opened(self, turns: Iterable[TurnView]) -> None:
+        """The client is told of these turns as its session opens."""
+        self._told.update(dict.fromkeys(turn.turn_id for turn in turns))
+
+    def on_said(self, turn_id: int) -> None:
+        """The client is told of a turn of this window by itself."""
+        self._told[str(turn_id)] = None
+
+    def add_turn(self, turn: PastTurn, session_id: UUID) -> None:
+        """Add a turn of a stored session, if that is the one of this window, too."""
+        same = session_id == self._conversation.opened.session_id
+        if same and self._conversation.history.add_remote(turn):
+            self._pipeline.drop_speculation()  # its prompts lack this turn
+
+    async def report(self, turn_ids: Iterable[int], session_id: UUID | None = None) -> None:
+        """Tell the client of turns that it does not know, as stored; add them as `add_turn` does.
+
+        Args:
+            session_id: the stored session that they belong to; None for that of this window.
+        """
+        relationship_id = self._conversation.opened.relationship_id
+        async with self._in_order:
+            for turn_id in turn_ids:
+                if str(turn_id) in self._told:
+                    continue
+                try:
+                    turn = await self._turns.find(relationship_id, turn_id)
+                except StorageUnavailable:
+                    self._pipeline.drop_history()
+                    return
+                if turn is None:
+                    continue
+                said = PastTurn(turn.speaker, turn.content, turn.id, turn.message_id)
+                self.add_turn(said, session_id or self._conversation.opened.session_id)
+                self._told[str(turn_id)] = None
+                if turn.message_id is None or turn.message_id not in self._own_messages:
+                    self._stream.emit(TurnStored(turn=turn_view(turn)))
+
+    async def report_erased(self) -> None:
+        """Tell the client which of the turns that it knows were erased."""
+        async with self._in_order:
+            told = list(self._told)
+            try:
+                remaining = await self._turns.remaining(
+                    self._conversation.opened.relationship_id, list(map(int, told))
+                )
+            except StorageUnavailable:  # they are told of with the next erasure
+                return
+            gone = [turn_id for turn_id in told if int(turn_id) not in remaining]
+            for turn_id in gone:
+                self._told.pop(turn_id, None)
+            if gone:
+                self._stream.emit(TurnErased(turn_ids=gone))
+
 
 _WINDOW_CHARS = 12  # of a window's id, after that of its session
 

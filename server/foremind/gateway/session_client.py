@@ -1,12 +1,66 @@
 """The client of one session: its principal, its connection, and what it is sent."""
 
+from cachetools import LRUCache
+
 from foremind.auth.principal import Principal
+from foremind.domain.announcements import MemoryAnnouncement
 from foremind.domain.errors import ForemindError, NotAuthenticated
+from foremind.domain.prefetch import Trigger
+from foremind.gateway.event_builders import context_ready
 from foremind.gateway.event_stream import EventListener, EventStream
-from foremind.gateway.own_messages import OwnMessages
 from foremind.gateway.protocol.decoding import DecodingProblem, error_body
-from foremind.gateway.protocol.server_events import ErrorEvent, Event, SessionRedirect
+from foremind.gateway.protocol.server_events import (
+    ErrorEvent,
+    Event,
+    MessageAccepted,
+    SessionRedirect,
+)
+from foremind.gateway.session_policy import SessionPolicy
+from foremind.gateway.session_services import SessionServices
 from foremind.runtime.services import RuntimeServices
+from foremind.typeahead.context_cache import PreparedContext
+from foremind.typeahead.prefetcher import ContextAtEnter
+
+_MAX_OWN_MESSAGES = 512  # message ids for which a session reports memory.stored
+
+
+class OwnMessages:
+    """The ids of the messages that the client of one session sent last."""
+
+    def __init__(self) -> None:
+        self._sent: LRUCache[str, None] = LRUCache(_MAX_OWN_MESSAGES)
+        #: Those that were accepted, and whose memory.stored is still to come.
+        self._unscored: LRUCache[str, None] = LRUCache(_MAX_OWN_MESSAGES)
+
+    @property
+    def scored(self) -> bool:
+        """Whether no memory.stored is to be expected."""
+        return not self._unscored
+
+    def __contains__(self, message_id: str) -> bool:
+        return message_id in self._sent
+
+    def add(self, message_id: str) -> None:
+        """Record a message that is about to be answered."""
+        self._sent[message_id] = None
+
+    def on_event(self, event: Event) -> None:
+        """An event is sent: one that accepts a new message says that it will be scored."""
+        if isinstance(event, MessageAccepted) and event.remembered and not event.duplicate:
+            self._unscored[event.id] = None
+
+    def on_scored(self, announcement: MemoryAnnouncement) -> bool:
+        """Record that a turn was scored; return whether it is a message of this client."""
+        message_id = announcement.message_id
+        if announcement.speaker != "user" or message_id is None:
+            return False
+        self._unscored.pop(message_id, None)
+        return message_id in self._sent
+
+    def expect_no_scores(self) -> None:
+        """Forget which scores are still to come: they may have been missed."""
+        self._unscored.clear()
+
 
 NOT_AUTHENTICATED = 4401
 NOT_ALLOWED = 4403
@@ -94,3 +148,45 @@ class SessionClient:
         self.fail(error, cause)
         if isinstance(error, NotAuthenticated):  # revoked, and that was not announced yet
             self.disconnect(NOT_AUTHENTICATED, "token revoked")
+
+
+class ContextReports:
+    """Notes which layers the contexts of one session were made of, and sends `context.ready`."""
+
+    def __init__(
+        self,
+        relationship_id: int,
+        session_policy: SessionPolicy,
+        services: SessionServices,
+        client: SessionClient,
+        stream: EventStream,
+    ) -> None:
+        self._relationship_id = relationship_id
+        self._session_policy = session_policy
+        self._services = services
+        self._client = client
+        self._stream = stream
+        #: Whether the client wants `context.ready`.
+        self.wanted = True
+
+    def prepared(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
+        """A context for a draft is ready."""
+        self._session_policy.observe_layers_version(context.cache_key.layers_version)
+        self._emit(draft, context, trigger)
+
+    def at_enter(self, text: str, at_enter: ContextAtEnter) -> None:
+        """A message has a context, of which the client may not know yet."""
+        if at_enter.context is not None:
+            self._session_policy.observe_layers_version(at_enter.context.cache_key.layers_version)
+            if at_enter.trigger is not None:
+                self._emit(text, at_enter.context, at_enter.trigger)
+
+    def _emit(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
+        if not self.wanted:
+            return
+        if self._services.context.cache.predates_erasure(self._relationship_id, context):
+            return
+        now = self._services.runtime.clock.now().astimezone(self._session_policy.time_zone)
+        with_memories = self._client.principal.allows("memory:read")
+        event = context_ready(draft, context, trigger, now, with_memories=with_memories)
+        self._stream.emit(event, telemetry=True)

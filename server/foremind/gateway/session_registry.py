@@ -1,36 +1,320 @@
 """The sessions of this process: lookup, announcements, limits and expiry."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
 import structlog
 from cachetools import LRUCache
 
-from foremind.auth.authority import Authority
+from foremind.auth.access_tokens import CLOCK_SKEW_S
+from foremind.auth.authority import Authority, token_revoked
 from foremind.auth.principal import Principal
+from foremind.cluster.freshness import RECONCILE_S, Freshness
 from foremind.cluster.membership import Membership
+from foremind.cluster.ring import Ring
 from foremind.domain.announcements import (
+    AccessRevoked,
     Announcement,
+    CompanionChanged,
+    ConsentGiven,
+    LayersChanged,
+    MemoriesChanged,
+    MemoriesForgotten,
+    MemoryAnnouncement,
+    RelationshipDeleted,
+    ReplyStored,
+    SessionTaken,
+    StateChanged,
+    UserErased,
 )
 from foremind.domain.clock import Clock
 from foremind.domain.errors import Draining, ForemindError, Overloaded, StorageUnavailable
+from foremind.domain.relationship import companion_id_of
 from foremind.domain.settings.settings import Settings
-from foremind.gateway.announcement_dispatch import AnnouncementDispatch
 from foremind.gateway.event_stream import EventListener
 from foremind.gateway.flow_control import UserBudget
-from foremind.gateway.pending_session import PendingSession
 from foremind.gateway.session import Session
 from foremind.gateway.session_client import DRAINING, NOT_ALLOWED, NOT_AUTHENTICATED, REPLACED
-from foremind.gateway.session_index import SessionIndex
-from foremind.gateway.session_places import SessionPlaces
-from foremind.gateway.session_snapshot import SessionSnapshot, snapshot_of
 from foremind.gateway.session_sweeper import SessionSweeper
 from foremind.llm.prompt.layout import PastTurn
 from foremind.runtime.metrics import Metrics
-from foremind.runtime.supervision import Supervisor, TaskSet
+from foremind.runtime.supervision import SupervisedLoop, Supervisor, TaskSet
+
+_MAX_ANNOUNCEMENTS = 4096  # of all relationships: which one it will be is not known yet
+
+
+class PendingSession:
+    """Announcements between a client's first message and its session, kept for that session.
+
+    Data read from the database is as old as its query. An announcement that arrives after the query
+    and before the session exists would otherwise be lost.
+    """
+
+    def __init__(self, principal: Principal) -> None:
+        self.principal = principal
+        #: Whether a place is reserved for the session.
+        self.reserved = False
+        self._announcements: list[Announcement] = []
+        self._refusal: ForemindError | None = None
+
+    def on_announcement(self, announcement: Announcement) -> None:
+        """Record an announcement from this or another process."""
+        if isinstance(announcement, AccessRevoked):
+            principal = self.principal
+            if announcement.covers(principal.user_id, principal.token_id, principal.issued_at):
+                self.refuse(token_revoked())
+        elif len(self._announcements) < _MAX_ANNOUNCEMENTS:
+            self._announcements.append(announcement)
+        else:
+            self.refuse(StorageUnavailable("The session took too long to open; try again shortly."))
+
+    def refuse(self, error: ForemindError) -> None:
+        """Make the next `check` fail; the first error counts."""
+        self._refusal = self._refusal or error
+
+    def check(self) -> None:
+        """Check that the session may still be opened; call after every wait.
+
+        Raises:
+            NotAuthenticated, StorageUnavailable, Draining: it may not.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+
+    def take_erasures(self, relationship_id: int) -> list[MemoriesForgotten]:
+        """Remove and return the erasures of a relationship announced since the last call."""
+        erasures = [
+            announcement
+            for announcement in self._announcements
+            if isinstance(announcement, MemoriesForgotten)
+            and announcement.relationship_id == relationship_id
+        ]
+        self._announcements = [
+            announcement for announcement in self._announcements if announcement not in erasures
+        ]
+        return erasures
+
+    def take_announcements(self) -> list[Announcement]:
+        """Remove and return the remaining announcements, in order."""
+        announcements, self._announcements = self._announcements, []
+        return announcements
+
+
+class SessionPlaces:
+    """Counts sessions, including places reserved for those that are being opened."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.total = 0
+        self.by_user: Counter[str] = Counter()
+
+    @property
+    def full(self) -> bool:
+        """Whether the server is at its session limit."""
+        return self.total >= self._settings.max_sessions
+
+    def full_for(self, user_id: str) -> bool:
+        """Return whether a user is at the session limit."""
+        return self.by_user[user_id] >= self._settings.max_sessions_per_user
+
+    def take(self, user_id: str) -> None:
+        """Reserve a place."""
+        self.by_user[user_id] += 1
+        self.total += 1
+
+    def release(self, user_id: str) -> None:
+        """Release the place of a session that ended or never opened."""
+        self.total -= 1
+        self.by_user[user_id] -= 1
+        if not self.by_user[user_id]:
+            del self.by_user[user_id]
+
+
+class SessionIndex:
+    """The open sessions, with or without a connection; each is a window with an id of its own."""
+
+    def __init__(self) -> None:
+        self._sessions: set[Session] = set()
+        self._by_id: defaultdict[str, list[Session]] = defaultdict(list)
+        self._by_relationship: defaultdict[int, set[Session]] = defaultdict(set)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __contains__(self, session: Session) -> bool:
+        return session in self._sessions
+
+    def add(self, session: Session) -> None:
+        """Add a session."""
+        self._sessions.add(session)
+        self._by_id[session.id].append(session)
+        self._by_relationship[session.relationship_id].add(session)
+
+    def remove(self, session: Session) -> None:
+        """Remove a session that is present."""
+        self._sessions.discard(session)
+        self._by_id[session.id].remove(session)
+        if not self._by_id[session.id]:
+            del self._by_id[session.id]
+        group = self._by_relationship[session.relationship_id]
+        group.discard(session)
+        if not group:
+            del self._by_relationship[session.relationship_id]
+
+    def all(self) -> list[Session]:
+        """Return all sessions."""
+        return list(self._sessions)
+
+    def relationships(self) -> list[int]:
+        """Return the relationships with open sessions."""
+        return list(self._by_relationship)
+
+    def windows(self, session_id: str) -> list[Session]:
+        """Return what is open under an id, in the order in which it was opened."""
+        return list(self._by_id.get(session_id, ()))
+
+    def others(self, session: Session) -> list[Session]:
+        """Return the other windows of a relationship."""
+        return list(self._by_relationship[session.relationship_id] - {session})
+
+    def resumable(self, session_id: str, seq: int) -> Session | None:
+        """Return the session to resume by a client that has its events up to `seq`.
+
+        Prefer one that can replay the missed events, then one that lost its connection, then the
+        newest: an id may be used twice for a moment.
+        """
+        known = self.windows(session_id)
+        replayable = [session for session in known if session.client.can_replay_after(seq)]
+        detached = [session for session in replayable if session.detached_at is not None]
+        return next(reversed(detached or replayable or known), None)
+
+    def concerned_by(self, announcement: Announcement) -> list[Session]:
+        """Return every session that an announcement concerns, and perhaps others."""
+        match announcement:
+            case SessionTaken():
+                return self.windows(announcement.session_id)
+            case (
+                ReplyStored()
+                | MemoriesForgotten()
+                | LayersChanged()
+                | MemoriesChanged()
+                | MemoryAnnouncement()
+                | StateChanged()
+                | RelationshipDeleted()
+            ):
+                return list(self._by_relationship.get(announcement.relationship_id, ()))
+        return self.all()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSnapshot:
+    """A session as operators see it; `busy` while it answers a message."""
+
+    session_id: str
+    user: str
+    companion: str
+    connected: bool
+    busy: bool
+
+
+def snapshot_of(session: Session) -> SessionSnapshot:
+    """Return a session as operators see it."""
+    return SessionSnapshot(
+        session.id,
+        session.principal.effective_user_id,
+        session.companion,
+        session.detached_at is None,
+        session.busy,
+    )
+
+
+class AnnouncementDispatch:
+    """Passes announcements to sessions, and ends those that they forbid.
+
+    Args:
+        end: ends a session.
+        replace: ends a session that is used elsewhere.
+        expel: ends a session for a reason that its client is told.
+        tasks: run what has to be read.
+    """
+
+    def __init__(
+        self,
+        end: Callable[[Session], None],
+        replace: Callable[[Session], None],
+        expel: Callable[[Session, str], None],
+        tasks: TaskSet,
+    ) -> None:
+        self._end = end
+        self._replace = replace
+        self._expel = expel
+        self._tasks = tasks
+
+    def dispatch(self, event: Announcement, sessions: Iterable[Session]) -> None:
+        """Apply an announcement to those of some sessions that it concerns."""
+        for session in sessions:
+            match event:
+                case SessionTaken() if event.session_id == session.id:
+                    if event.origin != session.origin:
+                        self._replace(session)
+                case AccessRevoked():
+                    self._on_revoked(event, session)
+                case UserErased() if event.user_id == session.principal.effective_user_id:
+                    self._end_erased(session)
+                case CompanionChanged() if event.companion_id == companion_id_of(
+                    session.relationship_id
+                ):
+                    self._tasks.begin(self._end_retired(session), "end-retired")
+                case (
+                    ReplyStored()
+                    | StateChanged()
+                    | RelationshipDeleted()
+                    | ConsentGiven()
+                    | MemoriesForgotten()
+                    | LayersChanged()
+                    | MemoriesChanged()
+                    | MemoryAnnouncement()
+                ) if event.relationship_id == session.relationship_id:
+                    self._on_relationship(event, session)
+
+    def _on_relationship(self, event: Announcement, session: Session) -> None:
+        match event:
+            case ReplyStored():
+                if event.origin == session.origin:
+                    session.windows.on_said(event.turn_id)
+                else:
+                    turns = [turn for turn in (event.message_turn_id, event.turn_id) if turn]
+                    self._tasks.begin(
+                        session.windows.report(turns, event.session_id), "report-turns"
+                    )
+            case StateChanged():
+                self._tasks.begin(session.announcements.read_state(), "read-state")
+            case RelationshipDeleted():
+                self._end_erased(session)
+            case _:
+                session.announcements.handle(event)
+                if isinstance(event, MemoriesForgotten):
+                    self._tasks.begin(session.windows.report_erased(), "report-erased")
+
+    def _on_revoked(self, event: AccessRevoked, session: Session) -> None:
+        principal = session.principal
+        if event.covers(principal.user_id, principal.token_id, principal.issued_at):
+            self._expel(session, "token revoked")
+
+    async def _end_retired(self, session: Session) -> None:
+        if await session.is_retired():
+            session.client.disconnect(NOT_ALLOWED, "the companion was retired")
+            self._end(session)
+
+    def _end_erased(self, session: Session) -> None:
+        session.client.disconnect(NOT_ALLOWED, "the user was erased")
+        self._end(session)
+
 
 _POLL_S = 0.05
 _CATCH_UP_S = 600.0  # age of revocations that may have been missed with the database connection
@@ -291,3 +575,86 @@ def longest_detached(sessions: Iterable[Session]) -> Session | None:
         if session.detached_at is not None and not session.busy
     ]
     return min(since, key=lambda entry: entry[0])[1] if since else None
+
+
+_INTERVAL_S = 1.0
+_MAX_MOVES = 20  # in an interval: each costs the new owner the reading of a session
+_IDLE_S = 10.0  # without a key: longer than any pause within a message
+_BATCH = 50  # sessions examined before the event loop runs other tasks
+
+
+class Handover:
+    """Tells the clients of idle sessions that another gateway owns to continue there.
+
+    Only those that follow, and only once all gateways can be expected to agree on the owner. What
+    moves is what a joining gateway takes over; an owner that has left was replaced at once, by the
+    gateway that its clients reconnected to.
+    """
+
+    def __init__(self, registry: SessionRegistry, clock: Clock, metrics: Metrics) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._metrics = metrics
+        self._placed: Ring | None = None  # under which every session is where it belongs
+
+    def start(self, supervisor: Supervisor) -> SupervisedLoop:
+        """Run until the loop is stopped."""
+        return supervisor.every("handover", _INTERVAL_S, self._move_some)
+
+    async def _move_some(self) -> None:
+        membership, now = self._registry.membership, self._clock.monotonic()
+        ring = membership.ring
+        if ring is self._placed or not membership.joined or not ring.settled(now):
+            return
+        misplaced = moved = 0
+        for number, session in enumerate(self._registry.sessions(), 1):
+            if number % _BATCH == 0:
+                await asyncio.sleep(0)
+            owner = membership.owner_elsewhere(session.key) if _may_move(session) else None
+            if owner is None:
+                continue
+            misplaced += 1
+            if moved < _MAX_MOVES and session.finished and session.idle_s(now) >= _IDLE_S:
+                self._metrics.redirects.labels("move").inc()
+                session.client.redirect(owner.url)
+                moved += 1
+        self._placed = None if misplaced else ring
+
+
+def _may_move(session: Session) -> bool:
+    return session.follows and not session.stays and session.detached_at is None
+
+
+# Revocations carry the time of the process that made them, whose clock may be behind this one.
+_REVOKED_WITHIN_S = 4 * RECONCILE_S + CLOCK_SKEW_S
+
+
+class Reconciliation:
+    """Bounds how long an open session goes without what nobody announced; runs while entered."""
+
+    def __init__(
+        self, freshness: Freshness, registry: SessionRegistry, supervisor: Supervisor
+    ) -> None:
+        self._freshness = freshness
+        self._registry = registry
+        self._supervisor = supervisor
+        self._loop: SupervisedLoop | None = None
+
+    async def __aenter__(self) -> Self:
+        self._loop = self._supervisor.every("reconciliation", RECONCILE_S, self.reconcile)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._loop is not None:
+            await self._loop.stop()
+
+    async def reconcile(self) -> None:
+        """Compare versions, and apply revocations."""
+        relationships = self._registry.open_relationships()
+        if not relationships:
+            return
+        try:
+            await self._freshness.reconcile(relationships)
+            await self._registry.apply_revocations(_REVOKED_WITHIN_S)
+        except StorageUnavailable as error:  # then versions are compared before each use
+            _log.warning("reconciliation.failed", reason=error.code)

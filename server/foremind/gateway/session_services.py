@@ -6,8 +6,8 @@ from foremind.auth.authority import Authority
 from foremind.background.post_reply import PostReplyBehaviours
 from foremind.background.worker import BackgroundWorker
 from foremind.cluster.freshness import Freshness
-from foremind.gateway.deduplication import Deduplicator
 from foremind.gateway.live_settings import LiveSettings
+from foremind.gateway.turns.request_queue import Deduplicator
 from foremind.llm.model_selection import ChatModels
 from foremind.memory.exchange_changes import ExchangeChanges
 from foremind.memory.ingest import MemoryIngester

@@ -39,8 +39,7 @@ from foremind.domain.versions import (
     RelationshipVersions,
     VersionsInForce,
 )
-from foremind.gateway.address_limits import AddressLimits, AddressSlot
-from foremind.gateway.deduplication import Deduplicator
+from foremind.gateway.flow_control import AddressLimits, AddressSlot
 from foremind.gateway.handshake import Handshake
 from foremind.gateway.live_settings import LiveSettings
 from foremind.gateway.protocol.client_messages import Resume, SessionOpen
@@ -48,6 +47,7 @@ from foremind.gateway.session import Session
 from foremind.gateway.session_registry import SessionRegistry
 from foremind.gateway.session_services import AfterReplyServices, SessionServices
 from foremind.gateway.transport.enter_precedence import EnterPrecedence
+from foremind.gateway.turns.request_queue import Deduplicator
 from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.retrieval.relationship_layers import RelationshipLayers
 from foremind.runtime.metrics import Metrics

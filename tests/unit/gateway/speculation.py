@@ -27,7 +27,6 @@ from foremind.domain.session_state import NO_STATE, SessionState
 from foremind.domain.settings.setting_definitions import Ahead
 from foremind.domain.settings.settings import Settings
 from foremind.domain.turn import OpenedSession, StoredTurn
-from foremind.gateway.deduplication import Deduplicator
 from foremind.gateway.event_stream import EventStream
 from foremind.gateway.live_settings import SharedValue
 from foremind.gateway.protocol.client_messages import (
@@ -40,6 +39,7 @@ from foremind.gateway.session import Session
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import AfterReplyServices, SessionServices
 from foremind.gateway.transport.enter_precedence import EnterPrecedence
+from foremind.gateway.turns.request_queue import Deduplicator
 from foremind.llm.prompt.layout import Prompt
 from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.retrieval.embedding.backend import LocalBackend

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from foremind.domain.turn import Turn
-from foremind.gateway.chat_history import ChatHistory
+from foremind.gateway.conversation import ChatHistory
 from foremind.llm.prompt.layout import PastTurn
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)

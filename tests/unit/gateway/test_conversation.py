@@ -9,8 +9,7 @@ from foremind.domain.policy import policy_for
 from foremind.domain.session_state import NO_STATE, SessionState
 from foremind.domain.settings.settings import load_settings
 from foremind.domain.turn import OpenedSession, Turn
-from foremind.gateway.conversation import LiveConversation, Participants
-from foremind.gateway.live_state import LiveState
+from foremind.gateway.conversation import LiveConversation, LiveState, Participants
 from foremind_eval.doubles.manual_clock import ManualClock
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)

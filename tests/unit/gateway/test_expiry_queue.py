@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.gateway.expiry_queue import ExpiryQueue
+from foremind.gateway.session_sweeper import ExpiryQueue
 
 _STEPS = st.one_of(
     st.tuples(st.sampled_from("abcdef"), st.none() | st.integers(0, 20)),

@@ -10,7 +10,7 @@ import pytest
 
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.session_state import MAX_FLAGS, SessionState, StatePatch, apply_state_patch
-from foremind.gateway.live_state import LiveState
+from foremind.gateway.conversation import LiveState
 
 NOW = datetime(2026, 5, 20, tzinfo=UTC)
 

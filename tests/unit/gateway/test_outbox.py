@@ -5,7 +5,7 @@ from typing import Any
 
 from starlette.websockets import WebSocket
 
-from foremind.gateway.outbox import SLOW_READER, Outbox
+from foremind.gateway.connection import SLOW_READER, Outbox
 from foremind.runtime.metrics import Metrics
 
 

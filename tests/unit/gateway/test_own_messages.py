@@ -3,8 +3,8 @@
 import pytest
 
 from foremind.domain.announcements import MemoryAnnouncement
-from foremind.gateway.own_messages import OwnMessages
 from foremind.gateway.protocol.server_events import MessageAccepted
+from foremind.gateway.session_client import OwnMessages
 
 
 def accepted(

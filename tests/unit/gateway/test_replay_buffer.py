@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.gateway.replay_buffer import ReplayBuffer
+from foremind.gateway.event_stream import ReplayBuffer
 
 
 def replayed(buffer: ReplayBuffer, seq: int, now: float = 0.0) -> list[int] | None:

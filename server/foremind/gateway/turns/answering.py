@@ -19,19 +19,21 @@ from foremind.domain.errors import ForemindError, StorageUnavailable
 from foremind.domain.policy import Policy
 from foremind.domain.prefetch import SpeculativeWork
 from foremind.domain.turn import AnswerElsewhere, InForce, StoredTurn
-from foremind.gateway.chat_history import split_sentences
-from foremind.gateway.conversation import LiveConversation
-from foremind.gateway.deduplication import MessageClaim
+from foremind.gateway.conversation import LiveConversation, SessionLore, split_sentences
 from foremind.gateway.event_builders import duplicate_accepted, message_accepted
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
 from foremind.gateway.protocol.client_messages import MessageSend, ResponseChoose, Revision
 from foremind.gateway.protocol.decoding import DecodingProblem, cause_of
 from foremind.gateway.protocol.server_events import Event
 from foremind.gateway.reply_generation import ReplyGeneration, RunningTurn
-from foremind.gateway.session_lore import SessionLore
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
-from foremind.gateway.turns.request_queue import AnsweredMessages, IncomingMessage, RequestQueue
+from foremind.gateway.turns.request_queue import (
+    AnsweredMessages,
+    IncomingMessage,
+    MessageClaim,
+    RequestQueue,
+)
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.retrieval.attribution import used_memories
