@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 from starlette.requests import Request
@@ -40,6 +39,7 @@ from foremind.domain.turn_request import (
     TurnEvent,
     TurnPiece,
 )
+from foremind.gateway.transcript_turns import TranscriptTurns
 from foremind.runtime.offload import run_or_offload
 from foremind.storage.companion_store import CompanionStore
 
@@ -62,22 +62,13 @@ _TOOL_ROLES = frozenset({"tool", "function"})
 _IGNORED_ROLES = _TOOL_ROLES | {"system", "developer"}
 
 
-class TranscriptAnswers(Protocol):
-    """What answers the last message of a transcript."""
-
-    def turn(
-        self, principal: Principal, request: TranscriptRequest
-    ) -> AbstractAsyncContextManager[AsyncIterator[TurnEvent]]:
-        """Yield what comes of it; leaving the block stops the reply."""
-
-
 @dataclass(frozen=True, slots=True)
 class ChatCompletionServices:
     """The services of these routes."""
 
     authenticator: RequestAuthenticator
     companions: CompanionStore
-    transcripts: TranscriptAnswers
+    transcripts: TranscriptTurns
     clock: Clock
 
 

@@ -1,9 +1,9 @@
 """Turns without a socket: one is made, edited, answered again; whole or as server-sent events."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -38,7 +38,6 @@ from foremind.domain.hints import read_hints
 from foremind.domain.storable_text import check_storable
 from foremind.domain.turn_request import (
     ChoiceRequest,
-    ChosenReply,
     TurnBegun,
     TurnDone,
     TurnEvent,
@@ -46,21 +45,10 @@ from foremind.domain.turn_request import (
     TurnReply,
     TurnRequest,
 )
+from foremind.gateway.single_turn import SingleTurns
 
 _RESERVED = ("world", "scene", "to")
 _Body = TypeVar("_Body", TurnBody, EditBody, RegenerateBody, ChooseBody)
-
-
-class TurnMaker(Protocol):
-    """What makes a turn without a socket."""
-
-    def turn(
-        self, principal: Principal, request: TurnRequest
-    ) -> AbstractAsyncContextManager[AsyncIterator[TurnEvent]]:
-        """Yield what comes of a message; leaving the block stops the reply."""
-
-    async def choose(self, principal: Principal, choice: ChoiceRequest) -> ChosenReply:
-        """Let one of the replies to the last message stand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +56,7 @@ class TurnServices:
     """The services of this route."""
 
     authenticator: RequestAuthenticator
-    turns: TurnMaker
+    turns: SingleTurns
 
 
 @dataclass(frozen=True, slots=True)

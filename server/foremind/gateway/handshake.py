@@ -271,7 +271,7 @@ class Handshake:
             if not erasures:
                 return turns
             for erasure in erasures:
-                session.announcements.handle(erasure)
+                session.forget(erasure)
 
     def _find(
         self, resume: Resume | None, pending: PendingSession, companion: str

@@ -15,17 +15,24 @@ from msgspec.structs import replace
 from foremind.auth.principal import Principal
 from foremind.cluster.rendezvous import relationship_key
 from foremind.domain.announcements import (
+    AccessRevoked,
     Announcement,
+    CompanionChanged,
     ConsentGiven,
     LayersChanged,
     MemoriesChanged,
     MemoriesForgotten,
     MemoryAnnouncement,
+    RelationshipDeleted,
+    ReplyStored,
     SessionTaken,
+    StateChanged,
+    UserErased,
 )
 from foremind.domain.errors import ForemindError, InvalidMessage, StorageUnavailable
 from foremind.domain.policy import Policy
 from foremind.domain.prefetch import Trigger
+from foremind.domain.relationship import companion_id_of
 from foremind.domain.session_state import StatePatch
 from foremind.domain.turn import OpenedSession
 from foremind.gateway.conversation import LiveConversation, LiveState, Participants, SessionLore
@@ -60,13 +67,21 @@ from foremind.gateway.protocol.server_events import (
     encode,
 )
 from foremind.gateway.reply_generation import RunningTurn
-from foremind.gateway.session_client import ContextReports, OwnMessages, SessionClient
+from foremind.gateway.session_client import (
+    NOT_ALLOWED,
+    NOT_AUTHENTICATED,
+    REPLACED,
+    ContextReports,
+    OwnMessages,
+    SessionClient,
+)
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.turns.answering import SessionCallbacks
 from foremind.gateway.turns.turn_pipeline import TurnPipeline
 from foremind.llm.prompt.character import greeting_of
 from foremind.llm.prompt.layout import PastTurn
+from foremind.runtime.supervision import TaskSet
 from foremind.storage.turn_store import TurnStore
 from foremind.typeahead.context_cache import PreparedContext
 from foremind.typeahead.prefetcher import PrefetchCallbacks, Prefetcher
@@ -139,92 +154,6 @@ class ClientMessageHandler:
     def _policy_of(self, message: MessageSend | Revision) -> Policy:
         player = not self._client.principal.admin
         return self._session_policy.policy_of(message, player=player)
-
-
-class SessionAnnouncements:
-    """Records what changed, drops what is cached of it, and tells the client what concerns it."""
-
-    def __init__(
-        self,
-        session_policy: SessionPolicy,
-        state: LiveState,
-        pipeline: TurnPipeline,
-        own_messages: OwnMessages,
-        stream: EventStream,
-    ) -> None:
-        self._session_policy = session_policy
-        self._state = state
-        self._pipeline = pipeline
-        self._own_messages = own_messages
-        self._stream = stream
-
-    def handle(self, announcement: Announcement) -> None:
-        """Handle an announcement of this or another process about the session's relationship."""
-        match announcement:
-            case ConsentGiven():
-                self._session_policy.set_consent(given=announcement.given)
-            case MemoriesChanged():  # which makes contexts stale
-                self._session_policy.observe_memory_version(announcement.memory_version)
-            case MemoriesForgotten(went_back=True):
-                self._session_policy.go_back(announcement.memory_version)
-                self._pipeline.drop_history(announcement.erasures, went_back=True)
-                self._state.invalidate()
-            case MemoriesForgotten():
-                self._session_policy.observe_memory_version(announcement.memory_version)
-                self.drop_cached(announcement.erasures)
-            case LayersChanged():
-                self._on_layers_changed(announcement)
-            case MemoryAnnouncement():
-                self._on_turn_scored(announcement)
-
-    async def read_state(self) -> None:
-        """Reload the state, which was changed elsewhere."""
-        self._state.invalidate()
-        with suppress(StorageUnavailable):  # then it is loaded with the next message
-            await self._state.read()
-
-    def drop_history(self) -> None:
-        """Drop history and state, which may have changed elsewhere; both are loaded again."""
-        self._pipeline.drop_history()
-        self._state.invalidate()
-        self._own_messages.expect_no_scores()
-
-    def drop_cached(self, erasures: int | None = None) -> None:
-        """Drop everything cached that may contain erased text.
-
-        Args:
-            erasures: the number of erasures in this relationship so far, if some happened.
-        """
-        self._session_policy.forget_layers_version()
-        self._pipeline.drop_history(erasures)
-        self._state.invalidate()
-        self._stream.clear()
-        self._own_messages.expect_no_scores()
-
-    def _on_layers_changed(self, announcement: LayersChanged) -> None:
-        self._session_policy.observe_layers_version(announcement.layers_version)
-        self._pipeline.on_layers()
-        summary = announcement.summary
-        if summary is not None:
-            self._stream.emit(
-                SummaryAppliedEvent(
-                    messages=summary.messages, lines=summary.lines, made_by=summary.made_by
-                )
-            )
-
-    def _on_turn_scored(self, announcement: MemoryAnnouncement) -> None:
-        if announcement.memory_version is not None:
-            self._session_policy.observe_memory_version(announcement.memory_version)
-        message_id = announcement.message_id
-        if (
-            message_id is not None
-            and message_id not in self._own_messages
-            and self._pipeline.lacks(message_id, announcement.speaker)
-        ):
-            # Another process has a window of this session.
-            self._pipeline.drop_history()
-        if self._own_messages.on_scored(announcement):
-            self._stream.emit(memory_stored(announcement))
 
 
 _RECENT_TURNS = 30  # sent to the client when a session opens
@@ -448,10 +377,6 @@ class Session:
             client.own_messages,
             stream,
         )
-        #: Takes the announcements about its relationship.
-        self.announcements = SessionAnnouncements(
-            session_policy, self._state, self._pipeline, client.own_messages, stream
-        )
 
     @property
     def principal(self) -> Principal:
@@ -613,11 +538,65 @@ class Session:
         await self._pipeline.roll_over_if_idle(self._session_policy.policy)
         await self._state.change(patch, self._services.runtime.clock.now())
 
-    async def is_retired(self) -> bool:
-        """Return whether its companion has been retired, as the database has it now."""
-        with suppress(StorageUnavailable):  # then as it was known
-            await self._services.live_settings.settled(self.relationship_id)
-        return self._session_policy.companion.retired
+    def on_announcement(  # noqa: PLR0912 - one case for each kind, in one place
+        self, event: Announcement, tasks: TaskSet, end: Callable[[int, str], None]
+    ) -> None:
+        """Handle an announcement of this or another process, whether or not it concerns this one.
+
+        Args:
+            tasks: run what has to be read.
+            end: ends this session; with the close code of its connection, and the reason.
+        """
+        if getattr(event, "relationship_id", self.relationship_id) != self.relationship_id:
+            return
+        principal = self.principal
+        match event:
+            case SessionTaken() if event.session_id == self.id and event.origin != self.origin:
+                end(REPLACED, "replaced by a newer connection")
+            case AccessRevoked() if event.covers(
+                principal.user_id, principal.token_id, principal.issued_at
+            ):
+                end(NOT_AUTHENTICATED, "token revoked")
+            case UserErased() if event.user_id == principal.effective_user_id:
+                end(NOT_ALLOWED, "the user was erased")
+            case RelationshipDeleted():
+                end(NOT_ALLOWED, "the user was erased")
+            case CompanionChanged() if event.companion_id == companion_id_of(self.relationship_id):
+                tasks.begin(self._end_if_retired(end), "end-retired")
+            case ReplyStored() if event.origin == self.origin:
+                self.windows.on_said(event.turn_id)
+            case ReplyStored():
+                turns = [turn for turn in (event.message_turn_id, event.turn_id) if turn]
+                tasks.begin(self.windows.report(turns, event.session_id), "report-turns")
+            case StateChanged():
+                tasks.begin(self._read_state(), "read-state")
+            case ConsentGiven():
+                self._session_policy.set_consent(given=event.given)
+            case MemoriesChanged():  # which makes contexts stale
+                self._session_policy.observe_memory_version(event.memory_version)
+            case MemoriesForgotten():
+                self.forget(event)
+                tasks.begin(self.windows.report_erased(), "report-erased")
+            case LayersChanged():
+                self._on_layers_changed(event)
+            case MemoryAnnouncement():
+                self._on_turn_scored(event)
+
+    def forget(self, event: MemoriesForgotten) -> None:
+        """Drop what is cached and may contain what was erased."""
+        if event.went_back:
+            self._session_policy.go_back(event.memory_version)
+            self._pipeline.drop_history(event.erasures, went_back=True)
+            self._state.invalidate()
+        else:
+            self._session_policy.observe_memory_version(event.memory_version)
+            self._drop_cached(event.erasures)
+
+    def drop_history(self) -> None:
+        """Drop history and state, which may have changed elsewhere; both are loaded again."""
+        self._pipeline.drop_history()
+        self._state.invalidate()
+        self.client.own_messages.expect_no_scores()
 
     def stop_reply(self) -> None:
         """Stop the reply in progress; what was generated so far is stored."""
@@ -632,7 +611,56 @@ class Session:
             await self._prefetcher.close()
             await self._pipeline.close()
         finally:
-            self.announcements.drop_cached()
+            self._drop_cached()
+
+    def _drop_cached(self, erasures: int | None = None) -> None:
+        """Drop everything cached that may contain erased text.
+
+        Args:
+            erasures: the number of erasures in this relationship so far, if some happened.
+        """
+        self._session_policy.forget_layers_version()
+        self._pipeline.drop_history(erasures)
+        self._state.invalidate()
+        self.client.own_messages.expect_no_scores()
+        self._stream.clear()
+
+    async def _read_state(self) -> None:
+        """Reload the state, which was changed elsewhere."""
+        self._state.invalidate()
+        with suppress(StorageUnavailable):  # then it is loaded with the next message
+            await self._state.read()
+
+    async def _end_if_retired(self, end: Callable[[int, str], None]) -> None:
+        """End this session if its companion has been retired, as the database has it now."""
+        with suppress(StorageUnavailable):  # then as it was known
+            await self._services.live_settings.settled(self.relationship_id)
+        if self._session_policy.companion.retired:
+            end(NOT_ALLOWED, "the companion was retired")
+
+    def _on_layers_changed(self, event: LayersChanged) -> None:
+        self._session_policy.observe_layers_version(event.layers_version)
+        self._pipeline.on_layers()
+        summary = event.summary
+        if summary is not None:
+            self._stream.emit(
+                SummaryAppliedEvent(
+                    messages=summary.messages, lines=summary.lines, made_by=summary.made_by
+                )
+            )
+
+    def _on_turn_scored(self, event: MemoryAnnouncement) -> None:
+        if event.memory_version is not None:
+            self._session_policy.observe_memory_version(event.memory_version)
+        own_messages, message_id = self.client.own_messages, event.message_id
+        if (
+            message_id is not None
+            and message_id not in own_messages
+            and self._pipeline.lacks(message_id, event.speaker)
+        ):
+            self._pipeline.drop_history()  # another process has a window of this session
+        if own_messages.on_scored(event):
+            self._stream.emit(memory_stored(event))
 
     def _new_conversation(
         self,

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,21 +20,11 @@ from foremind.cluster.ring import Ring
 from foremind.domain.announcements import (
     AccessRevoked,
     Announcement,
-    CompanionChanged,
-    ConsentGiven,
-    LayersChanged,
-    MemoriesChanged,
     MemoriesForgotten,
-    MemoryAnnouncement,
-    RelationshipDeleted,
-    ReplyStored,
     SessionTaken,
-    StateChanged,
-    UserErased,
 )
 from foremind.domain.clock import Clock
 from foremind.domain.errors import Draining, ForemindError, Overloaded, StorageUnavailable
-from foremind.domain.relationship import companion_id_of
 from foremind.domain.settings.settings import Settings
 from foremind.gateway.event_stream import EventListener
 from foremind.gateway.flow_control import UserBudget
@@ -195,19 +185,11 @@ class SessionIndex:
 
     def concerned_by(self, announcement: Announcement) -> list[Session]:
         """Return every session that an announcement concerns, and perhaps others."""
-        match announcement:
-            case SessionTaken():
-                return self.windows(announcement.session_id)
-            case (
-                ReplyStored()
-                | MemoriesForgotten()
-                | LayersChanged()
-                | MemoriesChanged()
-                | MemoryAnnouncement()
-                | StateChanged()
-                | RelationshipDeleted()
-            ):
-                return list(self._by_relationship.get(announcement.relationship_id, ()))
+        if isinstance(announcement, SessionTaken):
+            return self.windows(announcement.session_id)
+        relationship_id = getattr(announcement, "relationship_id", None)
+        if relationship_id is not None:
+            return list(self._by_relationship.get(relationship_id, ()))
         return self.all()
 
 
@@ -231,89 +213,6 @@ def snapshot_of(session: Session) -> SessionSnapshot:
         session.detached_at is None,
         session.busy,
     )
-
-
-class AnnouncementDispatch:
-    """Passes announcements to sessions, and ends those that they forbid.
-
-    Args:
-        end: ends a session.
-        replace: ends a session that is used elsewhere.
-        expel: ends a session for a reason that its client is told.
-        tasks: run what has to be read.
-    """
-
-    def __init__(
-        self,
-        end: Callable[[Session], None],
-        replace: Callable[[Session], None],
-        expel: Callable[[Session, str], None],
-        tasks: TaskSet,
-    ) -> None:
-        self._end = end
-        self._replace = replace
-        self._expel = expel
-        self._tasks = tasks
-
-    def dispatch(self, event: Announcement, sessions: Iterable[Session]) -> None:
-        """Apply an announcement to those of some sessions that it concerns."""
-        for session in sessions:
-            match event:
-                case SessionTaken() if event.session_id == session.id:
-                    if event.origin != session.origin:
-                        self._replace(session)
-                case AccessRevoked():
-                    self._on_revoked(event, session)
-                case UserErased() if event.user_id == session.principal.effective_user_id:
-                    self._end_erased(session)
-                case CompanionChanged() if event.companion_id == companion_id_of(
-                    session.relationship_id
-                ):
-                    self._tasks.begin(self._end_retired(session), "end-retired")
-                case (
-                    ReplyStored()
-                    | StateChanged()
-                    | RelationshipDeleted()
-                    | ConsentGiven()
-                    | MemoriesForgotten()
-                    | LayersChanged()
-                    | MemoriesChanged()
-                    | MemoryAnnouncement()
-                ) if event.relationship_id == session.relationship_id:
-                    self._on_relationship(event, session)
-
-    def _on_relationship(self, event: Announcement, session: Session) -> None:
-        match event:
-            case ReplyStored():
-                if event.origin == session.origin:
-                    session.windows.on_said(event.turn_id)
-                else:
-                    turns = [turn for turn in (event.message_turn_id, event.turn_id) if turn]
-                    self._tasks.begin(
-                        session.windows.report(turns, event.session_id), "report-turns"
-                    )
-            case StateChanged():
-                self._tasks.begin(session.announcements.read_state(), "read-state")
-            case RelationshipDeleted():
-                self._end_erased(session)
-            case _:
-                session.announcements.handle(event)
-                if isinstance(event, MemoriesForgotten):
-                    self._tasks.begin(session.windows.report_erased(), "report-erased")
-
-    def _on_revoked(self, event: AccessRevoked, session: Session) -> None:
-        principal = session.principal
-        if event.covers(principal.user_id, principal.token_id, principal.issued_at):
-            self._expel(session, "token revoked")
-
-    async def _end_retired(self, session: Session) -> None:
-        if await session.is_retired():
-            session.client.disconnect(NOT_ALLOWED, "the companion was retired")
-            self._end(session)
-
-    def _end_erased(self, session: Session) -> None:
-        session.client.disconnect(NOT_ALLOWED, "the user was erased")
-        self._end(session)
 
 
 _POLL_S = 0.05
@@ -352,9 +251,6 @@ class SessionRegistry:
         self._tasks = TaskSet()
         self._sweeper = SessionSweeper(
             settings, authority, clock, supervisor, self.end, self._expel
-        )
-        self._announcements = AnnouncementDispatch(
-            self.end, self._replace, self._expel, self._tasks
         )
         #: Which gateways there are besides this one.
         self.membership = membership
@@ -436,7 +332,7 @@ class SessionRegistry:
         self._metrics.sessions.set(len(self._index))
         self._sweeper.schedule(session)
         for announcement in pending.take_announcements():
-            self._announcements.dispatch(announcement, [session])
+            self._pass_on(announcement, session)
 
     def detach(self, session: Session, listener: EventListener) -> None:
         """Detach a closed connection from its session."""
@@ -474,8 +370,11 @@ class SessionRegistry:
         """Pass an announcement of this or another process to the sessions that it concerns."""
         for pending in self._pending:
             pending.on_announcement(announcement)
-        concerned = self._index.concerned_by(announcement)
-        self._announcements.dispatch(announcement, concerned)
+        for session in self._index.concerned_by(announcement):
+            self._pass_on(announcement, session)
+
+    def _pass_on(self, announcement: Announcement, session: Session) -> None:
+        session.on_announcement(announcement, self._tasks, partial(self._dismiss, session))
 
     def _share_turn(self, session: Session, turn: PastTurn) -> None:
         """Pass a new turn of one window to the others, and tell their clients."""
@@ -493,7 +392,7 @@ class SessionRegistry:
         for pending in self._pending:
             pending.refuse(StorageUnavailable("The server was cut off; try again shortly."))
         for session in self._all():
-            session.announcements.drop_history()
+            session.drop_history()
         await self.apply_revocations(_CATCH_UP_S)
 
     async def apply_revocations(self, seconds: float) -> None:
@@ -536,14 +435,15 @@ class SessionRegistry:
         session.client.disconnect(DRAINING, "server draining")
         self.end(session)
 
-    def _replace(self, session: Session) -> None:
-        session.client.disconnect(REPLACED, "replaced by a newer connection")
-        self.end(session, self._settings.reply_grace_s)
+    def _dismiss(self, session: Session, code: int, reason: str) -> None:
+        """End a session and its connection; one that is used elsewhere may end its reply."""
+        if code == NOT_AUTHENTICATED:
+            _log.info("session.expelled", session_id=session.id, reason=reason)
+        session.client.disconnect(code, reason)
+        self.end(session, self._settings.reply_grace_s if code == REPLACED else 0.0)
 
     def _expel(self, session: Session, reason: str) -> None:
-        _log.info("session.expelled", session_id=session.id, reason=reason)
-        session.client.disconnect(NOT_AUTHENTICATED, reason)
-        self.end(session)
+        self._dismiss(session, NOT_AUTHENTICATED, reason)
 
     def _end_longest_detached(self, sessions: Iterable[Session]) -> bool:
         """End the idle session that lost its connection first; return False if there is none."""

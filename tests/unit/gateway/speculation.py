@@ -49,7 +49,7 @@ from foremind.retrieval.relationship_layers import RelationshipLayers
 from foremind.retrieval.search import Query
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.services import RuntimeServices
-from foremind.runtime.supervision import Supervisor
+from foremind.runtime.supervision import Supervisor, TaskSet
 from foremind.typeahead.context_builder import ContextBuilder
 from foremind.typeahead.context_cache import ContextCache
 from foremind.typeahead.context_services import ContextServices
@@ -377,11 +377,13 @@ class _Player:
         ids = ids | {version + 7} if action == "ingest" else ids - {min(ids, default=0)}
         world.versions.append((now, version + 1, ids))
         if action == "ingest":
-            self._session.announcements.handle(MemoriesChanged(1, version + 1))
+            self._session.on_announcement(
+                MemoriesChanged(1, version + 1), TaskSet(), lambda *_: None
+            )
         else:
             world.erasures += 1
             erased = MemoriesForgotten(1, version + 1, 0, world.erasures, None, world.erasures)
-            self._session.announcements.handle(erased)
+            self._session.forget(erased)
 
     def _change_settings(self, now: float) -> None:
         world = self._world
