@@ -63,7 +63,7 @@ lint: $(VENV)/test.stamp  ## style, types and the direction of imports
 
 test: $(VENV)/test.stamp $(VENV)/real-model.stamp setup lint  ## everything CI checks
 	$(BIN)/python -m tests.browser
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --effort $(EFFORT)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --effort $(EFFORT) --maxfail 30
 
 bench: eval  ## the benchmarks, each next to its baseline
 	$(BIN)/foremind bench all --out loadtests/results/bench.json

@@ -436,11 +436,9 @@ class _SessionProbe:
         self.id = uuid.uuid4().hex
         self.reached = asyncio.Event()
 
-    @property
-    def origin(self) -> str:
-        """Read by the handler of an announcement."""
+    def on_announcement(self, *_: object) -> None:
+        """Called with the announcement and what a session needs to handle it."""
         self.reached.set()
-        return _ORIGIN
 
 
 async def all_announcements_handled(server: RunningServer) -> None:
