@@ -126,7 +126,7 @@ class _Replay:
                 prefetcher = Prefetcher(
                     cast("Any", builder), cache, partial(_same, cast("Any", scope)),
                     PrefetchCallbacks(lambda _: None, lambda *_: None),
-                    lambda: (0.5, True), 1.0, clock, metrics,
+                    lambda: (0.5, True), 1.0, clock, metrics, "en",
                 )  # fmt: skip
                 group.create_task(
                     self._typist(

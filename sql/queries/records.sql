@@ -13,6 +13,12 @@ LEFT JOIN (
 WHERE bond.id = $1
 ORDER BY newest.id;
 
+-- name: find_record
+-- Reads one record.
+SELECT id, layer, kind, title, content, refs, details, embedding, made_by, session_id,
+    created_at, updated_at, last_source_at, revision, used, used_at
+FROM records WHERE relationship_id = $1 AND id = $2;
+
 -- name: layers_state
 -- Reads the versions and cursors that a cache of a relationship's records depends on.
 SELECT bond.layers_version, bond.summarised_turn_id, bond.erasures, users.name AS user_name

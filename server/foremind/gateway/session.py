@@ -708,6 +708,7 @@ class Session:
             services.runtime.settings.recall_timeout_s,
             services.runtime.clock,
             services.runtime.metrics,
+            session_policy.language,
         )
 
     def _share_turn(self, turn: PastTurn) -> None:

@@ -68,7 +68,7 @@ class SessionPolicy:
         self._layers_version = opened.layers_version
         self.time_zone = time_zone
         self.prompt_language = prompt_language
-        self._language = opened.language or ENGLISH
+        self.language = opened.language or ENGLISH
         self._consented = opened.consented
         self._scope: _KnownScope | None = None
         self._resolve()
@@ -182,7 +182,7 @@ class SessionPolicy:
             ),
             self.time_zone,
             self._user_id,
-            language=self._language,
+            language=self.language,
         )
 
     def _refresh(self) -> None:

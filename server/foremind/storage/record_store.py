@@ -60,10 +60,12 @@ class RecordStore:
         Raises:
             NotFound: the relationship has no record with that id.
         """
-        for record in await self.all(relationship_id):
-            if record.id == record_id:
-                return record
-        raise NotFound("record: expected the id of a record here", param="record")
+        row = await self._database.for_relationship(relationship_id).row(
+            "find_record", relationship_id, record_id
+        )
+        if row is None:
+            raise NotFound("record: expected the id of a record here", param="record")
+        return _record(dict(row))
 
     async def add_uses(self, relationship_id: int, uses: Sequence[Use]) -> None:
         """Count uses of records in prompts; records that no longer exist are ignored.
@@ -134,10 +136,12 @@ class RecordStore:
 def _layers_row(row: Any) -> tuple[LayersState, Record | None]:
     values = dict(row)
     state = LayersState(**{name: values.pop(name) for name in _STATE})
-    if values["id"] is None:
-        return state, None
+    return state, None if values["id"] is None else _record(values)
+
+
+def _record(values: dict[str, Any]) -> Record:
     vector = values.pop("embedding")
-    return state, Record(
+    return Record(
         **(
             values
             | {

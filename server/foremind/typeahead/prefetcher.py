@@ -76,6 +76,7 @@ class Prefetcher:
         current_scope: returns whose memories to search, and the versions in force now.
         pacing: returns the idle time in seconds that counts as a pause, and whether to prefetch at
             settled drafts as well as at pauses.
+        language: that the player writes in, for what may still follow a draft.
         timeout_s: deadline for retrieval on Enter, after which the reply has no memories.
     """
 
@@ -89,6 +90,7 @@ class Prefetcher:
         timeout_s: float,
         clock: Clock,
         metrics: Metrics,
+        language: str,
     ) -> None:
         self._builder = builder
         self._cache = cache
@@ -98,6 +100,8 @@ class Prefetcher:
         self._clock = clock
         self._metrics = metrics
         self._pacing = pacing
+        known = LANGUAGES.get(language.partition("-")[0])
+        self._leading_words = known.leading_words if known is not None else ()
         self._debouncer = Debouncer()
         self._policy = PrefetchPolicy(builder.word_share)
         self._draft = ""
@@ -239,10 +243,8 @@ class Prefetcher:
         pause_s, eager = self._pacing()
         if not eager:
             return Delays(pause_s)
-        known = LANGUAGES.get(self._current_scope().language.partition("-")[0])
-        leading_words = known.leading_words if known is not None else ()
         delays, reason = self._policy.typed(
-            typed, self._builder.utilization, pause_s, leading_words
+            typed, self._builder.utilization, pause_s, self._leading_words
         )
         if reason is not None:
             self._metrics.held_back.labels(reason).inc()

@@ -20,9 +20,9 @@ class BodyBudget:
     `max_bytes`.
     """
 
-    def __init__(self, app: ASGIApp, most_bytes: int, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, metrics: Metrics) -> None:
         self._app = app
-        self._max_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._metrics = metrics
         #: Bytes of all request bodies, and of large response bodies, in flight.
         self.request_bytes = self.response_bytes = 0
