@@ -34,8 +34,8 @@ from foremind.domain.clock import Clock
 from foremind.domain.relationship import relationship_id_of
 from foremind.domain.settings.settings import Settings, load_settings
 from foremind.retrieval.embedding import conversion
-from foremind.retrieval.embedding.checksums import ConvertedModel
 from foremind.retrieval.embedding.conversion import ConvertedEncoder, prepare_model
+from foremind.retrieval.embedding.download import ConvertedModel
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind.runtime.logs import configure_logging
 from foremind.storage.embedded_postgres import embedded_postgres

@@ -7,8 +7,8 @@ import msgspec
 
 from foremind.app.core import Core
 from foremind.domain.companion import SignificanceRules
-from foremind.memory.reply_information import is_informative
 from foremind.memory.scoring import score_significance
+from foremind.memory.short_answers import is_informative
 
 LABELLED_REPLIES = Path(__file__).parent / "replies.toml"
 

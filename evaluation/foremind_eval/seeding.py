@@ -14,7 +14,7 @@ from foremind.app.core import Core
 from foremind.domain.companion import CompanionFile
 from foremind.domain.record import Details, NewRecord, RecordLayer
 from foremind.domain.turn import OpenedSession
-from foremind.text.packed_terms import pack_terms
+from foremind.text.tokenization import pack_terms
 
 _VOCABULARY = 5000
 # Zipf-Mandelbrot without stop words: the most frequent word is in a tenth of the memories.

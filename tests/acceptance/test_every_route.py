@@ -26,8 +26,7 @@ from foremind.api.relationship_routes import Config, StateBody
 from foremind.api.turn_shapes import ChooseBody, EditBody, RegenerateBody, TurnBody
 from foremind.auth.principal import SCOPES
 from foremind.domain.export_file import Export
-from foremind.memory.erasure_request import ErasureReceipt
-from foremind.memory.user_erasure import UserErasureReceipt
+from foremind.memory.erase import ErasureReceipt, UserErasureReceipt
 from foremind_client import Client
 from foremind_eval.doubles.manual_clock import ManualClock
 from tests.acceptance.test_message_path import hang_up

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from foremind.cluster.rendezvous import relationship_key
+from foremind.cluster.ring import relationship_key
 from foremind_client import Client, Closed, Conversation, Identity
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, scripted_model

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from foremind.domain.record import MAX_LIST_ITEMS, MAX_TITLE_CHARS, NewRecord
-from foremind.storage import record_changes
+from foremind.storage import record_store
 from tests.acceptance.world import world
 from tests.conftest import PATIENCE, StartServer, eventually_async, owner_of
 
@@ -51,7 +51,7 @@ async def test_records_of_a_relationship_have_a_byte_limit(
     start: StartServer, monkeypatch: pytest.MonkeyPatch, large: dict[str, object]
 ) -> None:
     """Of all fields, for created, changed and imported records; deleting some makes room."""
-    monkeypatch.setattr(record_changes, "MAX_RECORD_BYTES", 50_000)
+    monkeypatch.setattr(record_store, "MAX_RECORD_BYTES", 50_000)
     async with world(start, model=False) as w:
         await w.talk("Hello")
         ids = []

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from starlette.responses import StreamingResponse
 
-from foremind.llm.prompt.prefill_chunks import shared_prefix_chars
+from foremind.llm.slots import shared_prefix_chars
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind_client import Client
 from foremind_eval.doubles.background_answers import background_answer

@@ -8,9 +8,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from foremind.retrieval.embedding.checksums import RECORD, read_record
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
-from foremind.retrieval.embedding.download import sha256_of
+from foremind.retrieval.embedding.download import RECORD, read_record, sha256_of
 from foremind.retrieval.embedding.manifest import Manifest
 from foremind.retrieval.embedding.model_registry import PULLED_MANIFEST
 from foremind_eval.doubles.model_server import Chat

@@ -17,7 +17,7 @@ import jwt
 import pytest
 import pytest_asyncio
 
-from foremind.cluster.rendezvous import owner_of, relationship_key
+from foremind.cluster.ring import owner_of, relationship_key
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind_client import Conversation, Identity, route
 from tests.conftest import PATIENCE, eventually, eventually_async

@@ -27,7 +27,7 @@ from foremind.api.event_routes import EventBody, EventsBody, EventView, StoredEv
 from foremind.domain.companion import read_companion
 from foremind.lore.activation import ScannedMessage, activate
 from foremind.lore.lorebook import Lorebook, lorebook_in
-from foremind.memory.erasure_request import ErasureReceipt
+from foremind.memory.erase import ErasureReceipt
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind_client import Client, Conversation, Identity, connect
 from foremind_eval.doubles.random_model import write_random_model

@@ -2,7 +2,7 @@
 
 import re
 
-from foremind.cards import card_fields, card_file, card_macros, charx_archive, png_chunks
+from foremind.cards import card_fields, card_file, card_macros
 from foremind.cards.card_macros import MacroValues, expand_card_macros
 from foremind.llm.prompt.character import EXAMPLES_SHARE
 from tests.conftest import ROOT
@@ -43,8 +43,8 @@ def test_every_bound_is_stated() -> None:
         f"{card_file.MAX_JSON_BYTES:,} bytes, {card_file.MAX_NESTING} levels",
         f"`nickname` | {card_fields.MAX_NAME_CHARS} characters",
         f"above | {card_fields.MAX_TEXT_CHARS:,} characters",
-        f"{png_chunks.MAX_CHUNKS:,} chunks",
-        f"{charx_archive.MAX_ENTRIES:,} entries of {charx_archive.MAX_UNPACKED_BYTES:,} bytes",
+        f"{card_file.MAX_CHUNKS:,} chunks",
+        f"{card_file.MAX_ENTRIES:,} entries of {card_file.MAX_UNPACKED_BYTES:,} bytes",
     ):
         assert stated in TEXT, stated
     assert (card_file.MAX_INTEGER, card_file.MAX_NUMBER) == (2**63 - 1, 1e22)

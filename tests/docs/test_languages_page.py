@@ -7,13 +7,15 @@ from typing import get_args
 import pytest
 
 from foremind.text.languages.language_files import (
+    RECORD_LABELS,
     InvalidLanguageFile,
     Language,
+    LineWords,
     PromptWords,
+    RecordWords,
     Script,
     parse_language,
 )
-from foremind.text.languages.prompt_templates import RECORD_LABELS, LineWords, RecordWords
 from tests.conftest import ROOT
 
 SECTION = (

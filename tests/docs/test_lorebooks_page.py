@@ -6,8 +6,8 @@ from foremind.gateway.event_builders import MAX_LORE_VIEWS
 from foremind.llm.prompt.assembly import MAX_TURNS
 from foremind.lore import key_matcher, lorebook
 from foremind.lore.activation import MAX_ROUNDS
-from foremind.lore.decorators import SUPPORTED
-from foremind.typeahead import draft_lore, lorebooks
+from foremind.lore.lorebook import SUPPORTED
+from foremind.typeahead import draft_lore
 from tests.conftest import ROOT
 
 TEXT = " ".join((ROOT / "docs" / "lorebooks.md").read_text("utf-8").split())
@@ -38,7 +38,7 @@ def test_every_bound_is_stated() -> None:
         f"by patterns the last {key_matcher.MAX_SCANNED_BY_PATTERNS:,}",
         f"For {lorebook.MAX_REMEMBERING} entries of a book",
         f"at most its last {MAX_TURNS} turns",
-        f"at most {lorebooks.MAX_BYTES >> 20} MiB",
+        f"at most {draft_lore.MAX_BYTES >> 20} MiB",
     ):
         assert stated in TEXT, stated
     assert MAX_ROUNDS == 10  # "ten rounds"

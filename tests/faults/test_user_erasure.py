@@ -19,7 +19,7 @@ from foremind.app.server import serving
 from foremind.domain.companion import CompanionFile
 from foremind.domain.errors import NotFound, StorageUnavailable
 from foremind.domain.settings.settings import Settings
-from foremind.memory.user_erasure import UserEraser
+from foremind.memory.erase import UserEraser
 from foremind.storage.database import Database
 from foremind.storage.user_store import UserStore
 from tests.conftest import PATIENCE, CommitsOnly, eventually_async, owner_of

@@ -30,11 +30,10 @@ from foremind.domain.turn_request import EarlierTurn
 from foremind.gateway import speaker_labels
 from foremind.gateway.protocol import decoding
 from foremind.llm import (
-    answer_fitting,
     answer_gate,
     answer_parsing,
     completion_parser,
-    offline,
+    model_selection,
     thinking_filter,
 )
 from foremind.llm.prompt import quoted_lines, record_format, sections
@@ -42,25 +41,20 @@ from foremind.llm.prompt.layout import Prompt
 from foremind.lore import key_matcher, lorebook
 from foremind.lore.activation import ScannedMessage, activate
 from foremind.memory import (
-    consolidation,
     erasure_scope,
     exclusive_facts,
+    ingest_decisions,
     markdown_files,
-    minimum_scores,
     profile,
-    reply_information,
     scoring,
-    scoring_signals,
     short_answers,
 )
-from foremind.retrieval import attribution, layer_recall, query_parser, ranking, recall_gate
-from foremind.retrieval.candidates import to_candidate_set
+from foremind.retrieval import attribution, classifiers, ranking, recall_gate, relationship_layers
+from foremind.retrieval.bm25 import to_candidate_set
 from foremind.retrieval.documents import chunking, html_text
 from foremind.text import (
-    features,
     mentions,
     pin_requests,
-    proper_names,
     questions,
     sentences,
     tense,
@@ -69,7 +63,7 @@ from foremind.text import (
     time_words,
     tokenization,
 )
-from foremind.text.languages import detection, phrases, prompt_words, utterances
+from foremind.text.languages import detection, language_files, prompt_words, utterances
 from foremind.text.languages.language_files import LANGUAGES
 from foremind.text.statements import (
     chat_text,
@@ -79,7 +73,7 @@ from foremind.text.statements import (
     shapes,
     vocabulary,
 )
-from foremind.typeahead import draft_text, prefetch_policy
+from foremind.typeahead import prefetch_policy
 
 _POLICY = policy_for(CompanionSettings(), load_settings()).recall
 _EAGER = prefetch_policy.PrefetchPolicy(lambda letters: len(letters) % 2 == 0)
@@ -108,12 +102,12 @@ def read_times(text: str, _: datetime) -> None:
     for language in LANGUAGES:
         list(time_words.english_times(text, language))
     for separated in (True, False):
-        re.compile(phrases.phrase_pattern(text, separated=separated))
+        re.compile(language_files.phrase_pattern(text, separated=separated))
 
 
 def search(text: str, now: datetime) -> list[Recalled]:
     """Parse a draft, and rank memories of any date for it."""
-    query = query_parser.parse_query(text, now)
+    query = ranking.parse_query(text, now)
     terms = sorted(set(query.terms))
     candidates = [
         Candidate(
@@ -147,15 +141,15 @@ def search(text: str, now: datetime) -> list[Recalled]:
 def reply_offline(text: str, now: datetime) -> None:
     """Compose the offline model's reply from recalled memories."""
     memories = tuple(search(text, now))
-    offline.compose(Prompt("Wren", "A persona.", text, memories, (), text, now))
+    model_selection.compose(Prompt("Wren", "A persona.", text, memories, (), text, now))
 
 
 def consolidate(text: str, now: datetime) -> None:
     """Compare a text with a memory of the same text, and of one with an additional word."""
     for content in (text, f"{text} again"):
         memory = SimilarMemory(1, "user", content, 0.5, now, 0.99)
-        consolidation.find_same(text, "user", [memory], 0.82)
-        consolidation.only_quotes(text, [memory])
+        ingest_decisions.find_same(text, "user", [memory], 0.82)
+        ingest_decisions.only_quotes(text, [memory])
 
 
 def summarise(text: str, _: datetime) -> None:
@@ -201,7 +195,7 @@ def read_answer(text: str, _: datetime) -> None:
     """Parse a model's structured output: the text alone, and within the expected structure."""
     quoted = json.dumps(text)
     for output in (text, f'{{"episodes": {text}}}', f'{{"episodes": [{{"topic": {quoted}}}]}}'):
-        with contextlib.suppress(answer_fitting.UnparsableAnswer):
+        with contextlib.suppress(answer_parsing.UnparsableAnswer):
             answer_parsing.parse_answer(output, EpisodesAnswer)
 
 
@@ -313,92 +307,146 @@ def pass_gate(text: str, _now: datetime) -> None:
     gate.lines(text.splitlines(), text)
 
 
-READERS: dict[ModuleType, Callable[[str, datetime], object]] = {
-    **dict.fromkeys((card_fields, card_file, card_macros), read_texts_of_card),
-    time_expressions: read_dates,
-    **dict.fromkeys((time_words, phrases), read_times),
-    tense: lambda text, _: tense.directions_of(text, 0, len(text) // 2, undecided=True),
-    query_parser: query_parser.parse_query,
-    ranking: search,
-    tokenization: lambda text, _: (
-        tokenization.terms_of(text),
-        tokenization.terms_key(text),
-        tokenization.names_in(text),
-        tokenization.count_terms(text),
-        tokenization.query_terms_of(text),
+#: Modules that read what somebody wrote, each with a call of what it reads with.
+READERS: list[tuple[tuple[ModuleType, ...], Callable[[str, datetime], object]]] = [
+    (
+        (
+            card_fields,
+            card_file,
+            card_macros,
+        ),
+        read_texts_of_card,
     ),
-    exclusive_facts: lambda text, _: exclusive_facts.facts_in(text),
-    **dict.fromkeys(
-        (chat_text, clauses, constructions, extraction, shapes, vocabulary),
+    ((time_expressions,), read_dates),
+    (
+        (
+            time_words,
+            language_files,
+        ),
+        read_times,
+    ),
+    ((tense,), lambda text, _: tense.directions_of(text, 0, len(text) // 2, undecided=True)),
+    ((ranking,), ranking.parse_query),
+    ((ranking,), search),
+    (
+        (tokenization,),
+        lambda text, _: (
+            tokenization.terms_of(text),
+            tokenization.terms_key(text),
+            tokenization.names_in(text),
+            tokenization.count_terms(text),
+            tokenization.query_terms_of(text),
+        ),
+    ),
+    ((exclusive_facts,), lambda text, _: exclusive_facts.facts_in(text)),
+    (
+        (
+            chat_text,
+            clauses,
+            constructions,
+            extraction,
+            shapes,
+            vocabulary,
+        ),
         extract_statements,
     ),
-    minimum_scores: lambda text, _: minimum_scores.minimum_scores_in(text),
-    scoring_signals: lambda text, _: scoring_signals.signals_in(text),
-    scoring: lambda text, _: (
-        scoring.score_significance(text, 0.0, SignificanceRules(phrases={"a": 0.5})),
-        scoring.score_from_rating(text, 5, SignificanceRules()),
+    ((scoring,), lambda text, _: scoring.minimum_scores_in(text)),
+    ((scoring,), lambda text, _: scoring.signals_in(text)),
+    (
+        (scoring,),
+        lambda text, _: (
+            scoring.score_significance(text, 0.0, SignificanceRules(phrases={"a": 0.5})),
+            scoring.score_from_rating(text, 5, SignificanceRules()),
+        ),
     ),
-    short_answers: lambda text, _: (
-        short_answers.is_short_answer(text),
-        short_answers.asks_about_listener(text, "user"),
-        short_answers.asks_about_listener(f"{text}?", "companion"),
+    (
+        (short_answers,),
+        lambda text, _: (
+            short_answers.is_short_answer(text),
+            short_answers.asks_about_listener(text, "user"),
+            short_answers.asks_about_listener(f"{text}?", "companion"),
+        ),
     ),
-    recall_gate: lambda text, _: recall_gate.worth_searching(text, -1.0),
-    features: lambda text, _: np.isfinite(features.text_features(text)).all() or 1 / 0,
-    consolidation: consolidate,
-    time_ago: lambda _, now: [
-        time_ago.age_in_words(then, now) for then in (_EARLIEST, now, _LATEST)
-    ],
-    extractive_summary: summarise,
-    note_rules: take_notes,
-    profile: take_notes,
-    pin_requests: take_notes,
-    **dict.fromkeys((erasure_scope, mentions), find_erased),
-    answer_fitting: read_answer,
-    answer_parsing: read_answer,
-    completion_parser: read_stream,
-    thinking_filter: read_stream,
-    questions: lambda text, _: (
-        questions.is_question(text),
-        questions.is_pure_question(text),
-        questions.is_turn_of_phrase(text),
+    ((recall_gate,), lambda text, _: recall_gate.worth_searching(text, -1.0)),
+    ((classifiers,), lambda text, _: np.isfinite(classifiers.text_features(text)).all() or 1 / 0),
+    ((ingest_decisions,), consolidate),
+    (
+        (time_ago,),
+        lambda _, now: [time_ago.age_in_words(then, now) for then in (_EARLIEST, now, _LATEST)],
     ),
-    detection: lambda text, _: detection.language_of(text),
-    prompt_words: lambda text, _: (
-        prompt_words.english_day(text),
-        prompt_words.is_day_heading(text),
+    ((extractive_summary,), summarise),
+    ((note_rules,), take_notes),
+    ((profile,), take_notes),
+    ((pin_requests,), take_notes),
+    (
+        (
+            erasure_scope,
+            mentions,
+        ),
+        find_erased,
     ),
-    utterances: lambda text, _: (
-        utterances.asks(text),
-        utterances.only_asks(text),
-        utterances.states(text),
-        utterances.is_about_speaker(text),
-        utterances.has_content(text),
+    ((answer_parsing,), read_answer),
+    ((completion_parser,), read_stream),
+    ((thinking_filter,), read_stream),
+    (
+        (questions,),
+        lambda text, _: (
+            questions.is_question(text),
+            questions.is_pure_question(text),
+            questions.is_turn_of_phrase(text),
+        ),
     ),
-    proper_names: lambda text, _: proper_names.everyday_names_in(text),
-    sentences: lambda text, _: sentences.sentence_keys_in(text),
-    markdown_files: read_folder,
-    html_text: read_page,
-    chunking: lambda text, _: chunking.split_into_chunks(text),
-    layer_recall: lambda text, _: layer_recall.references_in(text),
-    sections: format_records,
-    record_format: lambda text, _: record_format.labelled(text),
-    quoted_lines: lambda text, _: quoted_lines.shortened(quoted_lines.line(("", text)), 20, len),
-    draft_text: lambda text, _: draft_text.has_searchable_text(draft_text.normalise(text)),
-    prefetch_policy: type_draft,
-    offline: reply_offline,
-    key_matcher: read_lore,
-    lorebook: read_lore,
-    decoding: lambda text, _: decoding.cause_in(text),
-    speaker_labels: read_labels,
-    front_end_requests: read_front_end,
-    front_end_tasks: read_front_end,
-    reply_information: lambda text, _: reply_information.is_informative(text, [text[::2], "Ana"]),
-    answer_gate: pass_gate,
-}
+    ((detection,), lambda text, _: detection.language_of(text)),
+    (
+        (prompt_words,),
+        lambda text, _: (
+            prompt_words.english_day(text),
+            prompt_words.is_day_heading(text),
+        ),
+    ),
+    (
+        (utterances,),
+        lambda text, _: (
+            utterances.asks(text),
+            utterances.only_asks(text),
+            utterances.states(text),
+            utterances.is_about_speaker(text),
+            utterances.has_content(text),
+        ),
+    ),
+    ((tokenization,), lambda text, _: tokenization.everyday_names_in(text)),
+    ((sentences,), lambda text, _: sentences.sentence_keys_in(text)),
+    ((markdown_files,), read_folder),
+    ((html_text,), read_page),
+    ((chunking,), lambda text, _: chunking.split_into_chunks(text)),
+    ((relationship_layers,), lambda text, _: relationship_layers.references_in(text)),
+    ((sections,), format_records),
+    ((record_format,), lambda text, _: record_format.labelled(text)),
+    (
+        (quoted_lines,),
+        lambda text, _: quoted_lines.shortened(quoted_lines.line(("", text)), 20, len),
+    ),
+    (
+        (prefetch_policy,),
+        lambda text, _: prefetch_policy.has_searchable_text(prefetch_policy.normalise(text)),
+    ),
+    ((prefetch_policy,), type_draft),
+    ((model_selection,), reply_offline),
+    ((key_matcher,), read_lore),
+    ((lorebook,), read_lore),
+    ((decoding,), lambda text, _: decoding.cause_in(text)),
+    ((speaker_labels,), read_labels),
+    ((front_end_requests,), read_front_end),
+    ((front_end_tasks,), read_front_end),
+    (
+        (short_answers,),
+        lambda text, _: short_answers.is_informative(text, [text[::2], "Ana"]),
+    ),
+    ((answer_gate,), pass_gate),
+]
 
 
 def read_by_all(text: str, now: datetime) -> None:
     """Run every reader on a text."""
-    for reader in READERS.values():
+    for _, reader in READERS:
         reader(text, now)

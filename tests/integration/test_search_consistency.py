@@ -31,7 +31,7 @@ from foremind.domain.errors import NotFound
 from foremind.domain.policy import RecallPolicy, policy_for
 from foremind.domain.settings.settings import Settings, load_settings
 from foremind.domain.turn import OpenedSession
-from foremind.memory.erasure_request import ErasureScope
+from foremind.memory.erase import ErasureScope
 from foremind.memory.import_relationship import RelationshipImporter
 from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.retrieval.index.index_cache import IndexedCandidates

@@ -19,12 +19,7 @@ from foremind.storage.database import Database
 from foremind.storage.distribution import distribute, shard_map
 from foremind.storage.migrations import load_migrations, migrate, status
 from foremind.storage.named_queries import load_queries
-from foremind.storage.sharding import (
-    LOCAL_TABLES,
-    OWNED_TABLES,
-    OWNER_TABLE,
-    REFERENCE_TABLES,
-)
+from foremind.storage.sharding import LOCAL_TABLES, OWNED_TABLES, OWNER_TABLE, REFERENCE_TABLES
 from foremind.storage.turn_store import TurnStore
 from foremind_eval.processes.citus_cluster import SHARDS
 from tests.conftest import PATIENCE, CommitsOnly, citus_cluster, on_citus

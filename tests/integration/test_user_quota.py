@@ -9,8 +9,8 @@ from foremind.app.core import Core
 from foremind.domain.companion import CompanionFile
 from foremind.domain.errors import StorageFull
 from foremind.domain.turn import OpenedSession
+from foremind.storage.quotas import UserQuota
 from foremind.storage.turn_store import TurnStore
-from foremind.storage.user_quota import UserQuota
 from foremind_eval.doubles.manual_clock import ManualClock
 from tests.conftest import eventually, owner_of
 

@@ -18,28 +18,27 @@ from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.layout import Message
 from foremind.llm.slots import SlotPool
 from foremind.retrieval.embedding.priority_queue import EmbeddingQueue, Priority
+from foremind.runtime.fair_queue import FairQueue
 from foremind.runtime.metrics import Metrics
-from foremind.storage.fair_queue import FairQueue
-from foremind.text import packed_terms, tokenization
+from foremind.text import tokenization
 from tests.conftest import ROOT
 
 _PACKAGES = (ROOT / "server" / "foremind", ROOT / "clients" / "python" / "foremind_client")
 #: What has no bound of its own, and why it needs none.
 _UNBOUNDED = {
     "retrieval/embedding/priority_queue.py: deque": "per owner; the queue counts all",
-    "llm/response_format.py: cache": "one entry for each response format",
-    "llm/answer_fitting.py: cache": "one entry for each response format",
+    "llm/openai_model.py: cache": "one entry for each response format",
     "llm/answer_parsing.py: cache": "one entry for each response format",
     "llm/slots.py: deque": "one entry for each session or background task, which are bounded",
     "llm/http_client.py: cache": "it has no arguments",
     "llm/prompt/token_counter.py: cache": "one entry for each configured tokenizer",
     "domain/hints.py: cache": "it has no arguments",
-    "memory/reply_information.py: cache": "one entry for each language",
+    "memory/short_answers.py: cache": "one entry for each language",
     "text/time_words.py: cache": "one entry for each language",
     "text/statements/vocabulary.py: cache": "one entry for each of the module's lists",
     "domain/field_problems.py: cache": "one entry for each shape of a message or body",
     "domain/settings/setting_bounds.py: cache": "one entry for each setting",
-    "storage/fair_queue.py: deque": "one owner's tickets, counted when they are enqueued",
+    "runtime/fair_queue.py: deque": "one owner's tickets, counted when they are enqueued",
     "storage/named_queries.py: cache": "it has no arguments",
 }
 
@@ -129,8 +128,8 @@ def cached_stems() -> int:
 def cached_hashes() -> int:
     """Words whose hashes are cached."""
     for number in range(51_000):
-        packed_terms.hash_of(f"word{number}")
-    return packed_terms.hash_of.cache_info().currsize
+        tokenization.hash_of(f"word{number}")
+    return tokenization.hash_of.cache_info().currsize
 
 
 @pytest.mark.parametrize(
@@ -153,7 +152,7 @@ def test_an_overfilled_cache_or_queue_stays_within_its_bound(
     """And is nearly full, so that the test counts what it filled."""
     assert bound * 0.8 <= overfill() <= bound
     tokenization.clear_stem_cache()
-    packed_terms.clear_hash_cache()
+    tokenization.clear_hash_cache()
 
 
 def unbounded(path: Path) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pgvector import HalfVector
 
 from foremind.domain.document import Chunk
 from foremind.domain.settings.settings import Settings
-from foremind.retrieval.documents.document_index import DocumentIndex
+from foremind.retrieval.documents.library import DocumentIndex
 from foremind_eval.benchmarks.figures import (
     ROUNDS,
     Figure,

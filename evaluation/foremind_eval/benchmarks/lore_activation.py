@@ -14,8 +14,7 @@ from foremind.llm.prompt.character import macro_values
 from foremind.llm.prompt.layout import PastTurn
 from foremind.lore.key_matcher import MAX_PATTERNS
 from foremind.lore.lorebook import DEFAULT_SCAN_DEPTH, MAX_ENTRIES, Lorebook
-from foremind.typeahead.draft_lore import lore_for
-from foremind.typeahead.lorebooks import Lorebooks
+from foremind.typeahead.draft_lore import Lorebooks, lore_for
 from foremind_eval.benchmarks.figures import (
     ROUNDS,
     Figure,

@@ -27,7 +27,7 @@ from foremind.text.languages.language_files import ENGLISH
 from foremind.typeahead.context_builder import RetrievalScope
 from foremind.typeahead.context_cache import CacheKey, PreparedContext
 from foremind.typeahead.draft_lore import lore_for
-from foremind.typeahead.draft_text import normalise
+from foremind.typeahead.prefetch_policy import normalise
 from foremind.typeahead.prompt_builder import ConversationSnapshot, build_prompt
 
 

@@ -22,13 +22,12 @@ from foremind.domain.storable_text import check_storable
 from foremind.memory.correct import Corrector
 from foremind.memory.erase import Eraser
 from foremind.memory.import_relationship import RelationshipImporter
-from foremind.memory.manual_edits import ManualEditor
-from foremind.memory.record_removal import RecordRemover
+from foremind.memory.manual_edits import ManualEditor, RecordRemover
+from foremind.runtime.fair_queue import ConnectionQueue
 from foremind.runtime.services import RuntimeServices
-from foremind.storage.fair_queue import ConnectionQueue
 from foremind.storage.stores import Stores
 from foremind.storage.transfer_store import TransferStore
-from foremind.typeahead.context_services import ContextServices
+from foremind.typeahead.context_builder import ContextServices
 
 MAX_ID = 2**62
 MAX_JSON_BYTES = 200_000  # exports and documents have limits of their own

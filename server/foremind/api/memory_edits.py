@@ -2,7 +2,7 @@
 
 from foremind.api.dependencies import RelationshipServices, ResolvedRelationship
 from foremind.domain.errors import InvalidMessage
-from foremind.memory.erasure_request import ErasureReceipt, ErasureScope
+from foremind.memory.erase import ErasureReceipt, ErasureScope
 from foremind.text.mentions import Mention, parse_mention
 
 

@@ -20,7 +20,7 @@ from foremind.api.dependencies import (
 from foremind.api.memory_edits import correct_memory, erase_memories, mention_of
 from foremind.api.responses import json_response
 from foremind.domain.errors import InvalidMessage
-from foremind.memory.erasure_request import ErasureScope
+from foremind.memory.erase import ErasureScope
 
 _DEFAULT_PAGE = 100
 _MAX_PAGE = 1000

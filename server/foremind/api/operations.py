@@ -48,8 +48,7 @@ from foremind.cards.card_file import FORMATS
 from foremind.domain.document import Document
 from foremind.domain.export_file import Export
 from foremind.domain.record import RECORD_LAYERS
-from foremind.memory.erasure_request import ErasureReceipt
-from foremind.memory.user_erasure import UserErasureReceipt
+from foremind.memory.erase import ErasureReceipt, UserErasureReceipt
 from foremind.retrieval.documents.text_extraction import MEDIA_TYPES
 
 TEXT: dict[str, Any] = {"type": "string"}

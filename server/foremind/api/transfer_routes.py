@@ -24,7 +24,7 @@ from foremind.domain.settings.setting_levels import (
 )
 from foremind.domain.settings.settings import Settings
 from foremind.llm.chat_model import MAX_CHARS_PER_TOKEN
-from foremind.memory.import_limits import ImportLimits
+from foremind.memory.import_relationship import ImportLimits
 
 _MAX_IMPORT_BYTES = 64_000_000
 

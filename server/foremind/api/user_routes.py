@@ -17,7 +17,7 @@ from foremind.domain.errors import NotAllowed
 from foremind.domain.export_file import Export
 from foremind.domain.policy import overlay_settings
 from foremind.domain.user import ExportedRevocation
-from foremind.memory.user_erasure import UserEraser
+from foremind.memory.erase import UserEraser
 from foremind.storage.user_store import UserStore
 
 

@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from foremind.cluster.announcement_bus import AnnouncementBus
-from foremind.cluster.nats_address import NatsAddress
-from foremind.cluster.nats_bus import NatsBus
+from foremind.cluster.nats_bus import NatsAddress, NatsBus
 from foremind.cluster.postgres_bus import PostgresBus
 from foremind.runtime.services import RuntimeServices
 from foremind.storage.database import Database

@@ -8,12 +8,11 @@ from foremind.background.step_runner import StepRunner
 from foremind.background.worker import BackgroundWorker
 from foremind.llm.model_selection import ChatModels
 from foremind.memory.correct import Corrector
-from foremind.memory.erase import Eraser
+from foremind.memory.erase import Eraser, UserEraser
 from foremind.memory.erasure_scope import SimilarityThresholds
 from foremind.memory.expiry import RetentionEnforcer
 from foremind.memory.importance_rating import ImportanceRater
-from foremind.memory.user_erasure import UserEraser
-from foremind.retrieval.layer_recall import MIN_EPISODE_COSINE, MIN_TOPIC_COSINE
+from foremind.retrieval.relationship_layers import MIN_EPISODE_COSINE, MIN_TOPIC_COSINE
 from foremind.retrieval.similarity_calibration import calibrated_passage_cosine
 from foremind.storage.curation_store import CurationStore
 from foremind.storage.step_store import StepStore

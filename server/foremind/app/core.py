@@ -34,8 +34,8 @@ from foremind.storage.database import Database
 from foremind.storage.embedded_postgres import EmbeddedPostgres, as_server, embedded_postgres
 from foremind.storage.migrations import migrate
 from foremind.storage.model_binding import bind_model
+from foremind.storage.quotas import UserQuota
 from foremind.storage.stores import Stores
-from foremind.storage.user_quota import UserQuota
 
 # Allowed for a turn on top of the model's own timeout, until its reply is stored.
 _STORE_REPLY_S = 60.0

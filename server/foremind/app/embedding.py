@@ -1,9 +1,12 @@
 """Builds what embeds texts: the model in this process, and a server where one is configured."""
 
 from foremind.retrieval.embedding.backend import EmbeddingBackend, Encoder, LocalBackend
-from foremind.retrieval.embedding.embedding_client import EmbeddingClient, EmbeddingEndpoint
 from foremind.retrieval.embedding.manifest import Manifest
-from foremind.retrieval.embedding.remote_backend import RemoteBackend
+from foremind.retrieval.embedding.remote_backend import (
+    EmbeddingClient,
+    EmbeddingEndpoint,
+    RemoteBackend,
+)
 from foremind.runtime.services import RuntimeServices
 
 

@@ -38,11 +38,10 @@ from foremind.gateway.single_turn import SingleTurns
 from foremind.gateway.transcript_turns import TranscriptTurns
 from foremind.memory.erase import Eraser
 from foremind.memory.import_relationship import RelationshipImporter
-from foremind.memory.manual_edits import ManualEditor
-from foremind.memory.record_removal import RecordRemover
+from foremind.memory.manual_edits import ManualEditor, RecordRemover
 from foremind.memory.remember import Rememberer
+from foremind.runtime.fair_queue import ConnectionQueue
 from foremind.storage.curation_store import CurationStore
-from foremind.storage.fair_queue import ConnectionQueue
 from foremind.storage.probe import DatabaseProbe
 from foremind.storage.transfer_store import TransferStore
 

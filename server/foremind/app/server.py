@@ -37,8 +37,8 @@ from foremind.retrieval.embedding.model_registry import find_model
 from foremind.runtime.garbage_collection import FullCollectionPolicy
 from foremind.storage.presence import PresenceKeeper
 from foremind.storage.probe import DatabaseProbe
+from foremind.storage.quotas import TokenQuota
 from foremind.storage.revocation_store import RevocationStore
-from foremind.storage.token_quota import TokenQuota
 
 _log = structlog.get_logger("foremind.app")
 

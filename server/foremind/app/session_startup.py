@@ -27,10 +27,9 @@ from foremind.retrieval.search import (
     RankedSearch,
 )
 from foremind.storage.companion_store import CompanionStore
-from foremind.typeahead.context_builder import ContextBuilder
+from foremind.typeahead.context_builder import ContextBuilder, ContextServices
 from foremind.typeahead.context_cache import ContextCache
-from foremind.typeahead.context_services import ContextServices
-from foremind.typeahead.lorebooks import Lorebooks
+from foremind.typeahead.draft_lore import Lorebooks
 
 
 async def start_session_services(

@@ -10,7 +10,7 @@ from foremind.background.step_definitions import Outcome
 from foremind.domain.errors import Conflict
 from foremind.domain.record import NewRecord, Record, is_manual, of_layer
 from foremind.llm.prompt.sections import note_order, profile_order
-from foremind.storage.record_changes import RecordChanges
+from foremind.storage.record_store import RecordChanges
 from foremind.text.languages.language_files import LANGUAGES
 from foremind.text.languages.prompt_words import day_in, heading_in, label_in
 from foremind.text.tokenization import terms_of

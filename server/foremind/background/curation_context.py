@@ -32,8 +32,7 @@ from foremind.runtime.offload import run_or_offload
 from foremind.storage.curation_store import MAX_TURNS, CurationStore
 from foremind.storage.database import DatabaseConnection
 from foremind.storage.erasure_watch import ErasureWatch
-from foremind.storage.record_changes import RecordChanges, digest_of
-from foremind.storage.record_store import RecordStore
+from foremind.storage.record_store import RecordChanges, RecordStore, digest_of
 from foremind.storage.turn_store import TurnStore
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from foremind.domain.companion import SignificanceRules
-from foremind.memory.reply_information import is_informative
 from foremind.memory.scoring import score_significance
+from foremind.memory.short_answers import is_informative
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.languages.prompt_words import date_in
 from foremind.text.questions import is_pure_question

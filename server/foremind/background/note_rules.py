@@ -18,8 +18,7 @@ from foremind.domain.companion import PROFILE_SLOTS, SignificanceRules
 from foremind.domain.record import NO_DETAILS, Details, Record
 from foremind.llm.prompt.wordings import in_first_person
 from foremind.memory.exclusive_facts import values_of
-from foremind.memory.minimum_scores import minimum_scores_in
-from foremind.memory.scoring import score_significance
+from foremind.memory.scoring import minimum_scores_in, score_significance
 from foremind.text.questions import is_pure_question
 from foremind.text.sentences import QUESTION_MARKS
 from foremind.text.statements.chat_text import own_words, without_assent

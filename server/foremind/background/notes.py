@@ -40,7 +40,7 @@ from foremind.llm.prompt.layout import Message
 from foremind.memory.profile import ProfileEntry
 from foremind.memory.scoring import score_significance
 from foremind.runtime.offload import run_or_offload
-from foremind.storage.record_changes import RecordChanges
+from foremind.storage.record_store import RecordChanges
 from foremind.text.tokenization import words_of
 
 _MAX_ENTRIES = 500  # beyond it the least significant, and of those the oldest, are evicted

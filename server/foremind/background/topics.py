@@ -11,7 +11,7 @@ from foremind.background.topic_candidates import (
 )
 from foremind.domain.record import Details, NewRecord, is_manual, search_text
 from foremind.runtime.offload import run_or_offload
-from foremind.storage.record_changes import RecordChanges
+from foremind.storage.record_store import RecordChanges
 from foremind.text.tokenization import words_of
 
 _MAX_UPDATES = 4  # topics that one run rewrites; the others wait for the next

@@ -22,11 +22,12 @@ from foremind.domain.settings.settings import load_settings
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.layout import Message
 from foremind.llm.structured_output import request_answer
-from foremind.memory import three_way_merge
-from foremind.memory.manual_edits import ManualEdit, ManualEditor
+from foremind.memory import markdown_files
+from foremind.memory.manual_edits import ManualEdit, ManualEditor, RecordRemover
 from foremind.memory.markdown_files import (
     BASE,
     CONFLICTS,
+    AskModel,
     ExportedBase,
     FileEdit,
     RefusedEdit,
@@ -34,8 +35,6 @@ from foremind.memory.markdown_files import (
     find_edits,
     render_folder,
 )
-from foremind.memory.record_removal import RecordRemover
-from foremind.memory.three_way_merge import AskModel
 from foremind.storage.curation_store import CurationStore
 from foremind.storage.relationship_store import RelationshipStore
 
@@ -207,12 +206,12 @@ async def _merge(
     original = None if edit.record is None else base.records.get(edit.record)
     if ask is None or original is None or edit.record is None or edit.content is None:
         return False
-    ours = three_way_merge.RecordVersion(edit.kind, edit.title, edit.content)
+    ours = markdown_files.RecordVersion(edit.kind, edit.title, edit.content)
     try:
         present = await built.stores.records.find(relationship_id, edit.record)
-        theirs = three_way_merge.RecordVersion(present.kind, present.title, present.content)
-        merged = await three_way_merge.merge(
-            three_way_merge.RecordVersion(original.kind, original.title, original.content),
+        theirs = markdown_files.RecordVersion(present.kind, present.title, present.content)
+        merged = await markdown_files.merge(
+            markdown_files.RecordVersion(original.kind, original.title, original.content),
             ours,
             theirs,
             ask,
@@ -243,13 +242,13 @@ async def _model_for(built: Core, relationship: Relationship) -> AsyncIterator[A
             yield None
             return
 
-        async def ask_model(messages: list[Message]) -> three_way_merge.MergeResult:
+        async def ask_model(messages: list[Message]) -> markdown_files.MergeResult:
             answer = await request_answer(
-                server, messages, three_way_merge.MergeResult, three_way_merge.MERGED_TOKENS
+                server, messages, markdown_files.MergeResult, markdown_files.MERGED_TOKENS
             )
             # The end of a truncated text would be lost.
             is_cut = answer.cut_off or answer.corrections["too_long"]
-            return three_way_merge.MergeResult() if is_cut else answer.value
+            return markdown_files.MergeResult() if is_cut else answer.value
 
         yield ask_model
     finally:

@@ -40,7 +40,7 @@ from foremind.domain.errors import StorageUnavailable
 from foremind.domain.versions import CompanionVersions, RelationshipVersions, VersionsInForce
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin, stop
-from foremind.storage.version_store import VersionStore
+from foremind.storage.relationship_store import VersionStore
 
 #: How often the versions of open sessions are compared.
 RECONCILE_S = 5.0

@@ -16,7 +16,7 @@ from foremind.domain.clock import Clock
 from foremind.domain.health import OK, degraded
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
-from foremind.storage.dedicated_connection import MAX_SILENCE_S, hold_connection
+from foremind.storage.database import MAX_SILENCE_S, hold_connection
 from foremind.storage.named_queries import load_queries
 
 _CHANNEL = "foremind_announcements"

@@ -17,12 +17,11 @@ from foremind.llm.prompt.assembly import MAX_TURNS, recent_turns
 from foremind.llm.prompt.character import macro_values
 from foremind.llm.prompt.layout import PastTurn
 from foremind.runtime.offload import run_or_offload
-from foremind.storage.state_store import StateStore
+from foremind.storage.relationship_store import StateStore
 from foremind.storage.turn_store import TurnStore
 from foremind.text.languages.language_files import ENGLISH
 from foremind.typeahead.context_builder import RetrievalScope
-from foremind.typeahead.draft_lore import DraftLore, lore_for, mark_of
-from foremind.typeahead.lorebooks import Lorebooks, has_lorebook
+from foremind.typeahead.draft_lore import DraftLore, Lorebooks, has_lorebook, lore_for, mark_of
 
 
 class ChatHistory:

@@ -13,7 +13,7 @@ import structlog
 from foremind.auth.authority import require_scope
 from foremind.auth.principal import Principal
 from foremind.cards.card_fields import greetings_of
-from foremind.cluster.rendezvous import relationship_key
+from foremind.cluster.ring import relationship_key
 from foremind.domain.companion import Companion
 from foremind.domain.errors import Interrupted, InvalidMessage, NotAllowed, NotFound, RateLimited
 from foremind.domain.hints import UTC, PlayerHints, not_understood, read_hints

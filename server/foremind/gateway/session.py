@@ -13,7 +13,7 @@ from cachetools import LRUCache
 from msgspec.structs import replace
 
 from foremind.auth.principal import Principal
-from foremind.cluster.rendezvous import relationship_key
+from foremind.cluster.ring import relationship_key
 from foremind.domain.announcements import (
     AccessRevoked,
     Announcement,

@@ -14,7 +14,7 @@ from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.access_counts import AccessCounts
 from foremind.runtime.services import RuntimeServices
 from foremind.storage.stores import Stores
-from foremind.typeahead.context_services import ContextServices
+from foremind.typeahead.context_builder import ContextServices
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,23 @@
 
 Nothing here is sent, stored or counted as said. A speculative reply is released only if the prompt
 at Enter equals the one it was generated from, character by character.
+
+Lays a prompt out so that it shares a prefix with one that the model has cached.
+
+What the earlier prompt recalled stays in its place, and what is newly recalled follows it. Where
+that does not fit, or the draft has changed its subject, the fresh layout is used.
+
+How much of a draft's prompt a model prefills before Enter.
+
+A chat template puts a few tokens behind a message, so only a model that has read the very message
+that is sent has nothing left to read. Therefore each draft that settles, as most do at the end of a
+word, is read to its end.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import structlog
 
@@ -14,17 +26,152 @@ from foremind.domain.clock import Clock, Timer
 from foremind.domain.errors import ForemindError
 from foremind.domain.prefetch import SpeculativeWork, Trigger
 from foremind.domain.settings.setting_definitions import Ahead as SpeculationMode
+from foremind.domain.settings.setting_definitions import LayerName
 from foremind.gateway.gated_reply import GatedReply
 from foremind.llm.openai_model import OpenAIChatModel
 from foremind.llm.prompt.assembly import AssembledPrompt
-from foremind.llm.prompt.layout import Message
-from foremind.llm.prompt.prefix_reuse import reuse_prefix
-from foremind.llm.slots import Preempted
-from foremind.llm.speculative_model import SpeculativeChatModel
+from foremind.llm.prompt.layout import Message, Prompt
+from foremind.llm.prompt.sections import Section
+from foremind.llm.slots import Preempted, SlotLease
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin
+from foremind.text.sentences import sentence_keys_in
+from foremind.text.tokenization import unspaced_chars
 from foremind.typeahead.context_cache import PreparedContext
-from foremind.typeahead.prefill_policy import ends_sentence, part_to_prefill
+
+
+class SpeculativeChatModel:
+    """Generates a reply as speculative work; `promote` turns it into foreground work."""
+
+    is_generative = True
+
+    def __init__(self, server: OpenAIChatModel) -> None:
+        self.server = server
+        self._lease: SlotLease | None = None
+
+    def stream_reply(self, prompt: Prompt) -> AsyncGenerator[str, None]:
+        """Yield the reply as it arrives, as long as its slot is not needed."""
+        return self.server.stream_speculatively(prompt, self._on_lease)
+
+    def promote(self) -> bool:
+        """Turn the work into foreground work; return False if it is queued or was preempted."""
+        if self._lease is None or self._lease.preempted:
+            return False
+        self._lease.promote()
+        return True
+
+    def _on_lease(self, lease: SlotLease) -> None:
+        self._lease = lease
+
+
+_MIN_OVERLAP = 0.5  # share of the recalled lines that must be recalled again
+_TAG_TOKENS = 8  # of the tags around a section
+
+
+def reuse_prefix(earlier: Prompt, fresh: AssembledPrompt) -> AssembledPrompt:
+    """Return `fresh` laid out as a continuation of `earlier`, or unchanged.
+
+    The result contains everything in `fresh`; what only `earlier` contained fits `fresh.spare`.
+    """
+    new = fresh.prompt
+    if not earlier.recalled or not _shares_prefix(earlier, new):
+        return fresh
+    present = [*earlier.recalled, *(section for part in earlier.added for section in part)]
+    present_lines = {(section.layer, line) for section in present for line in section.lines}
+    new_lines = {(section.layer, line) for section in new.recalled for line in section.lines}
+    if len(present_lines & new_lines) < _MIN_OVERLAP * len(present_lines):
+        return fresh
+    added = tuple(
+        extra for section in new.recalled if (extra := _without(section, present_lines)).lines
+    )
+    if _sentence_keys(added) & _sentence_keys(present) or sentence_keys_in(
+        new.message
+    ) & _sentence_keys(present):
+        return fresh  # a sentence would appear twice
+    obsolete = [_without(section, new_lines) for section in present]
+    extra_tokens = sum(sum(section.tokens) for section in obsolete) + _TAG_TOKENS * (
+        len(added) + len(earlier.added)
+    )
+    if extra_tokens > fresh.spare:
+        return fresh
+    tokens = dict(fresh.tokens)
+    for section in obsolete:
+        tokens[section.layer] = tokens.get(section.layer, 0) + sum(section.tokens)
+    known = {memory.id for memory in new.memories}
+    prompt = replace(
+        new,
+        recalled=earlier.recalled,
+        added=(*earlier.added, added) if added else earlier.added,
+        memories=(
+            *new.memories,
+            *(memory for memory in earlier.memories if memory.id not in known),
+        ),
+    )
+    return AssembledPrompt(prompt, tokens, fresh.post_reply_behaviours, fresh.spare - extra_tokens)
+
+
+def _shares_prefix(earlier: Prompt, new: Prompt) -> bool:
+    """Return whether everything before the recalled sections, and everything volatile, is equal."""
+    return (
+        earlier.messages()[:-1] == new.messages()[:-1]
+        and earlier.history == new.history  # unanswered turns are part of the last message
+        and earlier.instructions == new.instructions
+        and earlier.closing == new.closing
+        and earlier.lore.at("depth") == new.lore.at("depth")  # some is before the last message
+        and _state_sections(earlier) == _state_sections(new)
+        and earlier.now.date() == new.now.date()
+    )
+
+
+def _state_sections(prompt: Prompt) -> list[Section]:
+    return [section for section in prompt.recalled if section.layer == "state"]
+
+
+def _without(section: Section, known: set[tuple[LayerName, str]]) -> Section:
+    """Return a section's lines that are not `known`."""
+    lines = enumerate(section.lines)
+    return section.only([number for number, line in lines if (section.layer, line) not in known])
+
+
+def _sentence_keys(sections: Sequence[Section]) -> set[int]:
+    """Return the keys of the sentences in sections."""
+    shapes = (shape for section in sections for shape in section.shapes)
+    return {key for shape in shapes if shape is not None for key in shape.keys}
+
+
+#: The prompt up to the draft and with it, or up to the last message, which does not depend on it.
+PrefillPart = Literal["all", "beginning"]
+
+MAX_PREFILLS = 64  #: per message
+MAX_SETTLED_PREFILLS = 48  #: of these, before any pause: a message of about as many words
+# In a draft that is settled but no sentence: fewer recall something else than more.
+_MIN_WORDS = 3
+_MIN_UNSPACED_CHARS = 6  # likewise, where no spaces separate words: "昨日、川で魚を"
+_SENTENCE_ENDS = (".", "?", "!", "…", "。", "？", "！", "؟", "۔")
+
+
+def part_to_prefill(draft: str, trigger: Trigger, prefills: int) -> PrefillPart | None:
+    """Return the part of the prompt to prefill for a draft, None if nothing more.
+
+    Args:
+        trigger: why its context was prepared.
+        prefills: how many were begun for this message before.
+    """
+    if prefills >= (MAX_PREFILLS if trigger == "pause" else MAX_SETTLED_PREFILLS):
+        return None
+    if trigger == "pause" or ends_sentence(draft) or _has_several_words(draft):
+        return "all"
+    return None if prefills else "beginning"
+
+
+def _has_several_words(draft: str) -> bool:
+    return len(draft.split()) >= _MIN_WORDS or unspaced_chars(draft) >= _MIN_UNSPACED_CHARS
+
+
+def ends_sentence(draft: str) -> bool:
+    """Return whether a draft ends with a sentence's end."""
+    return draft.rstrip().endswith(_SENTENCE_ENDS)
+
 
 _MAX_REPLIES = 2  # per message
 _REPLY_TTL_S = 30.0  # a reply not claimed within this time is dropped

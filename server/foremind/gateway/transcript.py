@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from foremind.domain.turn import Speaker
 from foremind.domain.turn_request import EarlierTurn
-from foremind.typeahead.draft_text import normalise
+from foremind.typeahead.prefetch_policy import normalise
 
 #: How much of the stored turns a transcript has: all, after exactly what was said before them; all;
 #: or their end, as front ends leave out the beginning of what is too long.

@@ -35,8 +35,7 @@ from foremind.gateway.transcript import (
     read_transcript,
 )
 from foremind.llm.prompt.assembly import MAX_TURNS
-from foremind.memory.erase import Eraser
-from foremind.memory.erasure_request import ErasureScope
+from foremind.memory.erase import Eraser, ErasureScope
 from foremind.memory.exchange_changes import ExchangeOwner
 from foremind.runtime.offload import run_or_offload
 

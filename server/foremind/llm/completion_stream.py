@@ -12,9 +12,13 @@ import msgspec
 from foremind.domain.errors import ModelServerError
 from foremind.llm.chat_model import MAX_CHARS_PER_TOKEN
 from foremind.llm.completion_parser import StreamEnding, StreamParser
-from foremind.llm.http_client import ModelHttpClient, ServerCapabilities
+from foremind.llm.http_client import (
+    ModelHttpClient,
+    ServerCapabilities,
+    StreamLimitExceeded,
+    allow_tokens,
+)
 from foremind.llm.prompt.layout import Message
-from foremind.llm.stream_limits import StreamLimitExceeded, allow_tokens
 from foremind.llm.token_accounts import TokenAccount
 
 TextStream = AsyncGenerator[str, None]

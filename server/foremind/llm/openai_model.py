@@ -1,10 +1,17 @@
-"""Chat models behind OpenAI-compatible servers: replies, background answers, prefill."""
+"""Chat models behind OpenAI-compatible servers: replies, background answers, prefill.
+
+The `response_format` parameter that constrains an answer to a shape.
+
+Servers differ in what they support; the strictest form is tried first.
+"""
 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import msgspec
 
@@ -20,11 +27,63 @@ from foremind.llm.completion_stream import (
 )
 from foremind.llm.http_client import ModelEndpoint, ModelHttpClient
 from foremind.llm.prompt.layout import Message, Prompt
-from foremind.llm.prompt.prefill_chunks import prompt_chars, prompt_prefix, shared_prefix_chars
-from foremind.llm.response_format import FORMS, response_format
-from foremind.llm.slots import Preempted, SlotLease
+from foremind.llm.slots import (
+    Preempted,
+    SlotLease,
+    prompt_chars,
+    prompt_prefix,
+    shared_prefix_chars,
+)
 from foremind.llm.thinking_filter import ThinkingFilter
 from foremind.llm.token_accounts import PREFILL_TOKENS, TokenAccount
+
+#: From the strictest to none; a form that a server refused is not tried again.
+FORMS = ("json_schema", "json_object with schema", "json_object", "none")
+
+# Limits of lengths and item counts produce grammars that some servers refuse and others compile for
+# seconds; `answer_parsing` enforces them instead.
+_KEYWORDS = ("type", "enum", "const", "anyOf", "items", "properties")
+
+
+def response_format(form: int, shape: type[msgspec.Struct]) -> dict[str, Any] | None:
+    """Return the `response_format` of `FORMS[form]`, None for the last."""
+    name = FORMS[form]
+    if name == "none":
+        return None
+    if name == "json_schema":
+        json_schema = {"name": shape.__name__.lower(), "strict": True, "schema": schema_of(shape)}
+        return {"type": name, "json_schema": json_schema}
+    schema = {"schema": schema_of(shape)} if "schema" in name else {}
+    return {"type": "json_object", **schema}
+
+
+@cache
+def schema_of(shape: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the JSON schema of a shape, reduced to keywords that all servers understand."""
+    (schema,), parts = msgspec.json.schema_components([shape], ref_template="#/$defs/{name}")
+    simplified: dict[str, Any] = _simplified(schema, parts)
+    return simplified
+
+
+def _simplified(schema: Any, parts: dict[str, Any]) -> Any:
+    if "$ref" in schema:
+        return _simplified(parts[schema["$ref"].rpartition("/")[2]], parts)
+    simplified: dict[str, Any] = {}
+    for keyword in _KEYWORDS:
+        if keyword not in schema:
+            continue
+        value = schema[keyword]
+        if keyword == "anyOf":
+            value = [_simplified(choice, parts) for choice in value]
+        elif keyword == "items":
+            value = _simplified(value, parts)
+        elif keyword == "properties":
+            value = {name: _simplified(member, parts) for name, member in value.items()}
+            simplified["required"] = list(value)
+            simplified["additionalProperties"] = False
+        simplified[keyword] = value
+    return simplified
+
 
 # Target duration of one prefill chunk: at Enter, the player may have to wait for the rest of it.
 _CHUNK_S = 0.05

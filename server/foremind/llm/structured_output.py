@@ -8,8 +8,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from foremind.domain.errors import ModelServerError, UnusableAnswer
-from foremind.llm.answer_fitting import UnparsableAnswer
-from foremind.llm.answer_parsing import ParsedAnswer, parse_answer
+from foremind.llm.answer_parsing import ParsedAnswer, UnparsableAnswer, parse_answer
 from foremind.llm.completion_stream import is_content_refusal
 from foremind.llm.openai_model import Completion, OpenAIChatModel
 from foremind.llm.prompt.layout import Message

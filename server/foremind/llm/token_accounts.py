@@ -14,7 +14,7 @@ from foremind.llm.prompt.token_counter import counter_for, prompt_tokens
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.offload import run_or_offload
 from foremind.storage.companion_store import CompanionStore
-from foremind.storage.token_quota import TokenQuota
+from foremind.storage.quotas import TokenQuota
 
 #: The token limit of requests that only have a prompt read.
 PREFILL_TOKENS = 1

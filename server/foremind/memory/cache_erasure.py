@@ -2,8 +2,7 @@
 
 from foremind.domain.announcements import Announcement, MemoriesForgotten
 from foremind.storage.companion_store import clear_settings_cache
-from foremind.text.packed_terms import clear_hash_cache
-from foremind.text.tokenization import clear_stem_cache
+from foremind.text.tokenization import clear_hash_cache, clear_stem_cache
 
 
 def on_announcement(announcement: Announcement) -> None:

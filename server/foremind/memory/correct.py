@@ -21,8 +21,8 @@ from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.offload import run_or_offload
 from foremind.storage.database import Database
-from foremind.storage.erasure_reader import ErasureReader
-from foremind.storage.user_quota import UserQuota
+from foremind.storage.erasure_store import ErasureReader
+from foremind.storage.quotas import UserQuota
 from foremind.text.pin_requests import text_to_pin
 
 _log = structlog.get_logger("foremind.memory")

@@ -1,4 +1,4 @@
-"""Erasure: afterwards no table, index or cache contains what a user took back."""
+"""Erasure of memories and users: afterwards nothing here contains what a user took back."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from foremind.domain.clock import Clock
-from foremind.domain.errors import NotFound
-from foremind.memory.erasure_request import ErasureReceipt, ErasureScope
+from foremind.domain.errors import ForemindError, NotFound
 from foremind.memory.erasure_scope import (
     ErasedContent,
     RelationshipTexts,
@@ -27,10 +27,72 @@ from foremind.memory.erasure_steps import (
 )
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import EmbeddingService
+from foremind.runtime.fair_queue import ConnectionQueue
 from foremind.storage.database import Database, DatabaseConnection
-from foremind.storage.erasure_reader import ErasureReader
-from foremind.storage.erasure_store import ErasureTransaction
-from foremind.storage.fair_queue import ConnectionQueue
+from foremind.storage.erasure_store import ErasureReader, ErasureTransaction
+from foremind.storage.user_store import UserErasure, UserStore, count_erased
+from foremind.text.mentions import Mention
+
+
+class ErasureReceipt(msgspec.Struct, frozen=True):
+    """What was removed: memories, the texts of turns, records by layer.
+
+    `remade` are those of the records that are regenerated from what remains, `shortened` counts
+    records that lost lines only, `reread` neighbouring memories that were re-embedded. Of a
+    `dry_run`, what would have been removed.
+    """
+
+    memories: tuple[str, ...]
+    turns: int
+    records: int
+    reread: int
+    layers: dict[str, int] = {}
+    remade: dict[str, int] = {}
+    shortened: int = 0
+    dry_run: bool = False
+
+
+class ErasureScope(msgspec.Struct, frozen=True):
+    """What is to be erased: memories, turns, a session, what mentions some words, or everything.
+
+    `not_kept`: the turns were never meant to be kept; other turns that say the same stay.
+    """
+
+    memories: tuple[int, ...] = ()
+    turns: tuple[int, ...] = ()
+    not_kept: bool = False
+    session: str | None = None
+    about: Mention | None = None
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is named."""
+        return self == ErasureScope()
+
+    @property
+    def param(self) -> str:
+        """The name of the parameter that is set."""
+        if self.memories:
+            return "memory"
+        if self.turns:
+            return "turn"
+        params = ("session", "about")
+        return next((param for param in params if getattr(self, param) is not None), "everything")
+
+    def __str__(self) -> str:
+        """Describe the scope for the audit trail, without the words of a topic."""
+        match self.param:
+            case "memory":
+                return f"memory {', '.join(map(str, self.memories))}"
+            case "turn":
+                return f"{len(self.turns)} turns" if self.turns[1:] else f"turn {self.turns[0]}"
+            case "about":
+                return "a topic"
+            case "everything":
+                return "everything"
+            case param:
+                return f"{param} {getattr(self, param)}"
+
 
 _MAX_TURNS = 2**31 - 1
 _BATCH_SIZE = 500  # turns that one transaction removes
@@ -400,3 +462,70 @@ def _all_texts(texts: RelationshipTexts) -> Iterator[str]:
     """Yield what was said and what is recorded."""
     yield from (turn.content for turn in texts.turns.values())
     yield from (state.text for state in texts.states.values())
+
+
+class UserErasureReceipt(msgspec.Struct, frozen=True):
+    """How much of a user was erased; nothing in it identifies the user."""
+
+    relationships: int = 0
+    sessions: int = 0
+    turns: int = 0
+    memories: int = 0
+    records: int = 0
+    audit: int = 0
+
+
+class UserEraser:
+    """Erases users: everything they said, what was derived from it, and their existence.
+
+    An erasure is recorded before anything else. What is interrupted after that, by a kill or a full
+    disk, is finished by whoever finds it unfinished.
+    """
+
+    def __init__(self, users: UserStore, eraser: Eraser, clock: Clock) -> None:
+        self._users = users
+        self._eraser = eraser
+        self._clock = clock
+
+    async def erase(self, user_id: str, *, by_operator: bool) -> UserErasureReceipt:
+        """Erase a user, or finish what was interrupted; every process ends their sessions.
+
+        Returns:
+            What was erased in all, also before an interruption.
+
+        Raises:
+            NotFound: there is no user with that id.
+            RateLimited, StorageUnavailable, Overloaded: nothing was recorded, and nothing erased;
+                or it is recorded, and will be finished.
+        """
+        erasure = await self._users.begin_erasure(
+            user_id, self._clock.now(), by_operator=by_operator
+        )
+        return await self._finish(erasure)
+
+    async def finish_interrupted(self) -> None:
+        """Finish the erasures that are recorded and not finished; those that fail are left.
+
+        Raises:
+            StorageUnavailable: try again later.
+        """
+        for erasure in await self._users.unfinished_erasures():
+            try:
+                await self._finish(erasure)
+            except ForemindError as error:
+                _log.warning("user.not_erased", erasure=erasure.id, reason=error.code)
+
+    async def _finish(self, erasure: UserErasure) -> UserErasureReceipt:
+        receipt = None
+        while receipt is None:
+            for relationship_id in await self._users.relationships_of(erasure):
+                try:
+                    await self._eraser.erase_relationship(
+                        relationship_id,
+                        lambda connection, counts: count_erased(connection, erasure, counts),
+                    )
+                except NotFound:  # somebody else has finished it
+                    continue
+            receipt = await self._users.finish_erasure(erasure)
+        _log.info("user.erased", relationships=receipt.get("relationships", 0))
+        return msgspec.convert(receipt, UserErasureReceipt)

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foremind.domain.erasure import RecordText, TranscriptText
-from foremind.memory.quotation_index import QuotationIndex
-from foremind.memory.record_erasure import MADE_OF_TURNS
+from foremind.memory.record_erasure import MADE_OF_TURNS, MIN_TERM_OVERLAP, QuotationIndex
 from foremind.retrieval.similarity_calibration import UNREACHED
 from foremind.text.mentions import Mention
 from foremind.text.questions import is_pure_question
@@ -24,7 +23,6 @@ Key = TypeVar("Key", bound=Hashable)
 _FEW_TURNS = 20
 # Terms that identify something by themselves: capitalised inside a sentence, or with digits.
 _IDENTIFIERS = re.compile(r"(?<=[^\W\d_A-Z,;:] )[A-Z][\w'’-]+|\w*\d[\w.,:]*")
-MIN_TERM_OVERLAP = 0.6  # a text with this share of another's terms counts as containing it
 _BATCH_SIZE = 512  # replies whose vectors are compared at once
 
 

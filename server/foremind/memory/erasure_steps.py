@@ -21,12 +21,11 @@ from foremind.memory.record_erasure import (
     change_sets_to_regenerate,
     decide_outcome,
     regenerated_layers,
+    remaining_state,
 )
-from foremind.memory.state_erasure import remaining_state
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.storage.database import Database
-from foremind.storage.erasure_reader import ErasureReader
-from foremind.storage.erasure_store import ErasureTransaction
+from foremind.storage.erasure_store import ErasureReader, ErasureTransaction
 from foremind.text.mentions import Mention
 from foremind.text.tokenization import count_terms
 

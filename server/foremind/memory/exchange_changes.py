@@ -11,9 +11,8 @@ from foremind.domain.exchange import MAX_REPLIES, LastExchange, MadeReply, requi
 from foremind.domain.turn import OpenedSession
 from foremind.memory.erase import Eraser, Replacement
 from foremind.storage.database import DatabaseConnection
-from foremind.storage.erasure_reader import ErasureReader
-from foremind.storage.erasure_store import ErasureTransaction
-from foremind.storage.exchange_store import ExchangeTransaction
+from foremind.storage.erasure_store import ErasureReader, ErasureTransaction
+from foremind.storage.turn_store import ExchangeTransaction
 
 _log = structlog.get_logger("foremind.memory")
 

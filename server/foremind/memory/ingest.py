@@ -27,8 +27,7 @@ from foremind.retrieval.classifiers import TextClassifiers
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.offload import run_or_offload
-from foremind.storage.ingest_store import IngestTransaction
-from foremind.storage.memory_store import MemoryStore
+from foremind.storage.memory_store import IngestTransaction, MemoryStore
 
 Vector = npt.NDArray[np.float32]
 

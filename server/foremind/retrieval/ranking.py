@@ -1,8 +1,25 @@
-"""Memory ranking: 0.70 cosine + 0.30 BM25, then significance, recency, time and session. Pure."""
+"""Memory ranking: 0.70 cosine + 0.30 BM25, then significance, recency, time and session. Pure.
 
+Memory decay.
+
+Four modes, chosen by name:
+
+- `window`: constant recency for 90 days, after which memories are no longer recalled.
+- `half_life`: recency halves with every 180 days.
+- `hourly`: recency is 0.995 to the power of the hours since the last access (Generative Agents,
+  Park et al. 2023, arXiv 2304.03442), and is a term of the score.
+- `product`: the score is similarity times importance times the user's weight times that recency.
+
+The last access is when a memory was said or last used, whichever is later: recall refreshes it.
+Memories at or above the permanent significance do not decay.
+"""
+
+import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from statistics import median
 
 import numpy as np
@@ -10,12 +27,101 @@ import numpy.typing as npt
 
 from foremind.domain.memory import NARRATED_TYPES, KnownMemory, Recalled, WordStatistics
 from foremind.domain.policy import RecallPolicy
-from foremind.retrieval.bm25 import idf, length_norms, saturated
-from foremind.retrieval.candidates import CandidateSet, Numbers
-from foremind.retrieval.decay import recency
-from foremind.retrieval.query_parser import ParsedQuery
+from foremind.retrieval.bm25 import CandidateSet, Numbers, idf, length_norms, saturated
+from foremind.text.languages.language_files import ENGLISH
 from foremind.text.questions import is_pure_question
-from foremind.text.time_expressions import DAY_S, Span, day_of, open_ended_span, span_proximity
+from foremind.text.time_expressions import (
+    DAY_S,
+    Span,
+    day_of,
+    open_ended_span,
+    span_proximity,
+    spans_in,
+)
+from foremind.text.tokenization import query_terms_of, terms_of
+
+_HOURLY = 0.995
+_HOUR_S, _DAY_S = 3600, 86_400
+
+
+def recency(
+    policy: RecallPolicy,
+    significance: float,
+    created_at: datetime,
+    last_used_at: datetime | None,
+    now: datetime,
+) -> float:
+    """Return a memory's recency at `now`, 1 down to 0; always 1 in the `window` mode."""
+    if policy.decay == "window" or significance >= policy.permanent_significance:
+        return 1.0
+    last = created_at if last_used_at is None else max(created_at, last_used_at)
+    age_s = max(0.0, (now - last).total_seconds())
+    if policy.decay != "half_life":
+        return float(_HOURLY ** (age_s / _HOUR_S))
+    return float(0.5 ** (age_s / _DAY_S / policy.half_life_days))
+
+
+_ANCHOR = re.compile(
+    r"\b(?P<side>before|after|since|until) (?:the|my|our|his|her|their|your) "
+    r"(?P<event>[a-z][\w'’-]*)",
+    re.IGNORECASE,
+)
+_PAST = re.compile(
+    r"\b(?:used to|before|previous(?:ly)?|former(?:ly)?|back then|in the past|originally|"
+    r"at first|earlier|old|first|ever|once|no longer|anymore)\b",
+    re.IGNORECASE,
+)
+_QUESTIONS = re.compile(r"\b(?:ask(?:ed|ing)?|questions?|wonder(?:ed|ing)?)\b", re.IGNORECASE)
+_MAX_ANCHORS = 4  # of one text; each is searched for in all candidates
+
+
+@dataclass(frozen=True, slots=True)
+class EventAnchor:
+    """An event that a time is relative to ("before the wedding"): which side, and its terms."""
+
+    side: str
+    terms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedQuery:
+    """A parsed text. `terms` may repeat; `times` are in the player's time zone."""
+
+    terms: tuple[str, ...]
+    times: tuple[Span, ...] = ()
+    anchors: tuple[EventAnchor, ...] = ()
+    about_the_past: bool = False
+    about_questions: bool = False
+
+
+def parse_query(text: str, now: datetime, fallback: str = ENGLISH) -> ParsedQuery:
+    """Parse `text` as of `now`, which is in the player's time zone.
+
+    `fallback` is its language where that is unsure, perhaps with the player's region.
+    """
+    times = tuple(spans_in(text, now, fallback, undecided=True))
+    terms = tuple(query_terms_of(text, fallback))
+    return ParsedQuery(
+        terms=terms,
+        times=times,
+        anchors=() if times else tuple(_anchors(text, frozenset(terms))),
+        about_the_past=_PAST.search(text) is not None,
+        about_questions=_QUESTIONS.search(text) is not None,
+    )
+
+
+def _anchors(text: str, known: frozenset[str]) -> list[EventAnchor]:
+    """Return the events that times are relative to, if their terms are `known`, the text's terms.
+
+    A word tokenized on its own may give other terms than within the text.
+    """
+    anchors = []
+    for match in islice(_ANCHOR.finditer(text), _MAX_ANCHORS):
+        terms = tuple(terms_of(match["event"]))
+        if terms and known.issuperset(terms):
+            anchors.append(EventAnchor(match["side"].lower(), terms))
+    return anchors
+
 
 # A superseded memory ranks after its replacement, unless the query is about the past.
 _SUPERSEDED_FACTOR = 0.6

@@ -10,10 +10,9 @@ import numpy.typing as npt
 
 from foremind.domain.memory import Recalled, RetrievalQuery, WordStatistics
 from foremind.domain.policy import RecallPolicy
-from foremind.retrieval.candidates import CandidateSet, to_candidate_set
+from foremind.retrieval.bm25 import CandidateSet, to_candidate_set
 from foremind.retrieval.classifiers import TextClassifiers
-from foremind.retrieval.query_parser import parse_query
-from foremind.retrieval.ranking import rank
+from foremind.retrieval.ranking import parse_query, rank
 from foremind.retrieval.recall_gate import worth_searching
 from foremind.runtime.offload import run_or_offload
 from foremind.storage.memory_store import MemoryStore

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from foremind.domain.clock import Clock
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
-from foremind.storage.dedicated_connection import MAX_SILENCE_S, hold_connection
+from foremind.storage.database import MAX_SILENCE_S, hold_connection
 from foremind.storage.named_queries import load_queries
 
 

@@ -8,8 +8,7 @@ import structlog
 from foremind.domain.clock import Clock
 from foremind.domain.errors import StorageUnavailable
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
-from foremind.storage.database import Database, connect_as_server
-from foremind.storage.failure_classes import translate_errors
+from foremind.storage.database import Database, connect_as_server, translate_errors
 from foremind.storage.named_queries import load_queries
 
 _INTERVAL_S = 5.0

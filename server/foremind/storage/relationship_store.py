@@ -1,13 +1,19 @@
-"""Reads relationships for the API, and changes their settings and consent."""
+"""Relationships: their settings, consent, versions, and the state of their sessions.
 
-from collections.abc import Callable
+Session state, set by the game or client: the current task, and flags.
+
+It is part of every prompt of its session, and is deleted when the session is closed.
+"""
+
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import asyncpg
 import msgspec
 
-from foremind.domain.announcements import ConsentGiven, SettingsChanged
+from foremind.domain.announcements import ConsentGiven, SettingsChanged, StateChanged
 from foremind.domain.companion import RelationshipSettings
 from foremind.domain.errors import NotFound
 from foremind.domain.memory import Reason, StoredMemory
@@ -17,9 +23,90 @@ from foremind.domain.relationship import (
     TranscriptEntry,
     relationship_id_of,
 )
+from foremind.domain.session_state import (
+    NO_STATE,
+    SessionState,
+    StatePatch,
+    apply_state_patch,
+)
+from foremind.domain.versions import CompanionVersions, RelationshipVersions, VersionsInForce
 from foremind.storage.companion_store import relationship_settings, without_settings
 from foremind.storage.database import Database
 from foremind.storage.relationship_transaction import RelationshipTransaction
+
+
+def versions_of(row: Any) -> VersionsInForce:
+    """Return the versions in a row."""
+    return VersionsInForce(
+        RelationshipVersions(*(row[name] for name in RelationshipVersions.__struct_fields__)),
+        CompanionVersions(row["companion_id"], row["companion_version"], row["documents_version"]),
+    )
+
+
+class VersionStore:
+    """Reads versions, for any relationships."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def versions(self, relationships: Sequence[int]) -> dict[int, VersionsInForce]:
+        """Return the versions by relationship id, without those that do not exist.
+
+        Raises:
+            StorageUnavailable: the database did not answer.
+        """
+        rows = await self._database.rows("relationship_versions", list(relationships))
+        return {row["relationship_id"]: versions_of(row) for row in rows}
+
+
+def state_of(row: Any) -> SessionState:
+    """Decode the state in a row."""
+    return SessionState(row["task"], msgspec.json.decode(row["flags"]))
+
+
+def flags_json(state: SessionState) -> str:
+    """Encode flags for storage."""
+    return msgspec.json.encode(state.flags).decode()
+
+
+class StateStore:
+    """Reads and changes session states; every call names its relationship."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def read(self, relationship_id: int, session_id: UUID) -> tuple[SessionState, int]:
+        """Return the state of a session and its version; 0 without a state.
+
+        Raises:
+            StorageUnavailable: the database did not answer.
+        """
+        row = await self._database.for_relationship(relationship_id).row(
+            "session_state", relationship_id, session_id
+        )
+        return (NO_STATE, 0) if row is None else (state_of(row), row["version"])
+
+    async def change(
+        self, relationship_id: int, session_id: UUID, patch: StatePatch, now: datetime
+    ) -> tuple[SessionState, int]:
+        """Apply a patch to a session's state and announce it; return the new state and its version.
+
+        Raises:
+            InvalidMessage: the state would have too many flags.
+            NotFound: the session is closed.
+            StorageUnavailable: nothing was changed.
+        """
+        async with self._database.transaction(relationship_id) as connection:
+            row = await connection.row("lock_state", relationship_id, session_id, now)
+            if row is None:
+                raise NotFound("session: expected one that is not over", param="session")
+            state = apply_state_patch(state_of(row), patch)
+            put = await connection.row(
+                "put_state", relationship_id, session_id, state.task, flags_json(state)
+            )
+            connection.announce(StateChanged(relationship_id))
+            assert put is not None  # it is locked
+        return state, put["version"]
 
 
 class RelationshipStore:

@@ -9,13 +9,11 @@ from foremind.storage.document_store import DocumentStore
 from foremind.storage.gateway_store import GatewayStore
 from foremind.storage.memory_store import MemoryStore
 from foremind.storage.presence import Presence
+from foremind.storage.quotas import UserQuota
 from foremind.storage.record_store import RecordStore
-from foremind.storage.relationship_store import RelationshipStore
-from foremind.storage.state_store import StateStore
+from foremind.storage.relationship_store import RelationshipStore, StateStore, VersionStore
 from foremind.storage.turn_store import TurnStore
-from foremind.storage.user_quota import UserQuota
 from foremind.storage.user_store import UserStore
-from foremind.storage.version_store import VersionStore
 
 
 @dataclass(frozen=True, slots=True)

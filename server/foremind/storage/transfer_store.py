@@ -1,9 +1,9 @@
 """Export and import of a whole relationship, also between servers."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -16,23 +16,96 @@ from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.errors import Conflict
 from foremind.domain.export_file import (
     Export,
+    ExportedChange,
+    ExportedChangeSet,
     ExportedDetails,
+    ExportedEntry,
     ExportedMemory,
     ExportedRecord,
     ExportedRevision,
+    ExportedSession,
     ExportedTurn,
+    Progress,
 )
-from foremind.domain.memory import Fact, MemoryText, NewMemory
+from foremind.domain.memory import Fact, MemoryText, NewMemory, Reason
 from foremind.domain.record import Details, NewRecord
-from foremind.domain.relationship import relationship_id_of
+from foremind.domain.relationship import ChangeSet, relationship_id_of
 from foremind.domain.user import User
 from foremind.storage.database import Database, DatabaseConnection
-from foremind.storage.export_reader import read_export
-from foremind.storage.ingest_store import store_memories
-from foremind.storage.record_changes import RecordChanges
+from foremind.storage.memory_store import store_memories
+from foremind.storage.record_store import RecordChanges
+from foremind.storage.relationship_store import flags_json, state_of
 from foremind.storage.relationship_transaction import RelationshipTransaction
-from foremind.storage.state_store import flags_json
 from foremind.storage.user_store import find_or_create_user
+
+Part = TypeVar("Part")
+
+
+async def read_export(
+    database: Database,
+    relationship_id: int,
+    companion: str,
+    user: tuple[str, str, str | None],
+    settings: CompanionSettings,
+    now: datetime,
+) -> Export:
+    """Return everything that is stored; `user` is name, time zone and language."""
+    # Nothing is erased or ingested meanwhile.
+    async with RelationshipTransaction.begin(database, relationship_id) as transaction:
+        connection = transaction.connection
+
+        async def read_all(name: str, convert: Callable[[Any], Part]) -> list[Part]:
+            parts: list[Part] = []
+            async for rows in connection.batches(name, _BATCH_SIZE, relationship_id):
+                parts.extend(map(convert, rows))
+            return parts
+
+        (row,) = await connection.rows("export_progress", relationship_id)
+        progress = dict(row)
+        remade = [
+            ExportedChangeSet(change_set.layer, [str(turn) for turn in change_set.turns])
+            for change_set in msgspec.json.decode(progress.pop("remade"), type=list[ChangeSet])
+        ]
+        return Export(
+            companion=companion,
+            user_name=user[0],
+            time_zone=user[1],
+            language=user[2],
+            exported_at=now,
+            settings=settings,
+            sessions=await read_all("export_sessions", _session),
+            turns=await read_all("export_turns", lambda row: ExportedTurn(**row)),
+            memories=await read_all("export_memories", _memory),
+            records=await read_all("export_records", _record),
+            progress=Progress(**progress, remade=remade),
+            revisions=await read_all("export_revisions", lambda row: ExportedRevision(**row)),
+            changes=await read_all("export_changes", lambda row: ExportedChange(**row)),
+            audit=await read_all("export_audit", lambda row: ExportedEntry(**row)),
+        )
+
+
+def _session(row: Any) -> ExportedSession:
+    values = dict(row)
+    state = None if values["task"] is None else state_of(values)
+    del values["task"], values["flags"]
+    return ExportedSession(**values, state=state)
+
+
+def _memory(row: Any) -> ExportedMemory:
+    reasons = msgspec.json.decode(row["reasons"], type=list[Reason])
+    return ExportedMemory(**(dict(row) | {"reasons": reasons}))
+
+
+def _record(row: Any) -> ExportedRecord:
+    return ExportedRecord(**(dict(row) | {"details": _exported_details(row["details"])}))
+
+
+def _exported_details(stored: str) -> ExportedDetails:
+    details = msgspec.json.decode(stored, type=Details)
+    fields = msgspec.to_builtins(details)  # without defaults
+    fields |= {name: str(fields[name]) for name in ("upto", "turn") if name in fields}
+    return msgspec.convert(fields, ExportedDetails)
+
 
 Vector = npt.NDArray[np.float32]
 

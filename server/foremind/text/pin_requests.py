@@ -2,8 +2,7 @@
 
 import re
 
-from foremind.text.languages.language_files import LANGUAGES, Language
-from foremind.text.languages.phrases import any_of, phrase_pattern
+from foremind.text.languages.language_files import LANGUAGES, Language, any_of, phrase_pattern
 from foremind.text.sentences import QUESTION_MARKS
 
 _CLAUSE_FOLLOWS = " …"

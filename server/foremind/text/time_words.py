@@ -12,8 +12,13 @@ from functools import cache
 
 from babel import Locale
 
-from foremind.text.languages.language_files import LANGUAGES, UNSPACED, Language
-from foremind.text.languages.phrases import any_of, phrase_pattern
+from foremind.text.languages.language_files import (
+    LANGUAGES,
+    UNSPACED,
+    Language,
+    any_of,
+    phrase_pattern,
+)
 
 _UNITS = ("hour", "day", "week", "month", "year")
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")

@@ -1,6 +1,13 @@
 """Text to search terms: words without stop words, stemmed; the same for memories and queries.
 
 Which stop words and which stemmer depends on the language of the text, see `languages`.
+
+Which words of a text are used as names although they are everyday words as well.
+
+"Will you sing?" asks for a song, "I saw Will" mentions a brother. Most names are no other word, and
+are recognised in any case. Those that are count as names if capitalised: always inside a sentence,
+and at the beginning of one unless the next word shows that it is a verb, as pronouns, articles and
+the like do ("May I", "Mark my words", "Hope you are well").
 """
 
 import re
@@ -8,12 +15,43 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from hashlib import blake2b
 from itertools import pairwise
 
+import numpy as np
+import numpy.typing as npt
 import Stemmer
 
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES, UNSPACED, Language
+
+# With a million terms the probability of any collision is one in thirty million.
+WORD = np.dtype([("hash", "<u8"), ("frequency", "<f4")])
+
+
+@lru_cache(maxsize=50_000)
+def hash_of(term: str) -> int:
+    """Return the 64-bit hash of a term."""
+    return int.from_bytes(blake2b(term.encode(), digest_size=8).digest(), "little")
+
+
+def clear_hash_cache() -> None:
+    """Clear the cache of term hashes."""
+    hash_of.cache_clear()
+
+
+def pack_terms(terms: Mapping[str, float]) -> bytes:
+    """Return terms and their frequencies as bytes, twelve per term."""
+    packed = np.empty(len(terms), WORD)
+    packed["hash"] = [hash_of(term) for term in terms]
+    packed["frequency"] = list(terms.values())
+    return packed.tobytes()
+
+
+def unpack_terms(packed: bytes) -> npt.NDArray[np.void]:
+    """Return packed terms as a structured array of hash and frequency."""
+    return np.frombuffer(packed, WORD)
+
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 # In many scripts, marks that are no letters are parts of words; \w does not stand for them.
@@ -283,3 +321,40 @@ def count_terms(text: str, fallback: str = ENGLISH) -> dict[str, int]:
 def terms_key(text: str) -> str:
     """Return the sorted terms of a short text: "The Gardens" and "garden" have the same."""
     return " ".join(sorted(set(terms_of(text)))) or text.casefold().strip()
+
+
+#: Everyday words that are also names of people or works. Flowers, stones and the like are not among
+#: them: "ruby" in lower case may well be a person.
+EVERYDAY_NAMES = frozenset(
+    """art august bill chance chase cliff dale dawn dean don drew faith frank gene grace grant guy
+    hope hunter jack joy june lane march mark mason may miles nick norm page pat pierce ray rich rob
+    rod rose stone sue summer van wade ward will""".split()  # noqa: SIM905
+)
+# If one of these follows, the first word of a sentence is not a name.
+_AFTER_A_VERB = frozenset(
+    """i you he she it we they me him us them my your his her its our their a an the this that these
+    those there any anyone anybody anything some someone somebody something every everyone everybody
+    everything no nobody nothing not all""".split()  # noqa: SIM905
+)
+_TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|[.!?…:;\n\"“„(\[*>—,]")
+
+
+def everyday_names_in(text: str) -> set[str]:
+    """Return the everyday words, in lower case, that the beginning of `text` uses as names."""
+    text = text[:MAX_CHARS]
+    if text.isupper():
+        return set()  # capitals are no evidence here
+    tokens = _TOKEN.findall(text)
+    neighbours = zip([".", *tokens], tokens, [*tokens[1:], "."], strict=False)
+    return {
+        word.lower()
+        for previous, word, following in neighbours
+        if word[0].isupper()
+        and word.lower() in EVERYDAY_NAMES
+        and (_inside_sentence(previous) or following.lower() not in _AFTER_A_VERB)
+    }
+
+
+def _inside_sentence(previous: str) -> bool:
+    """Return whether a token continues the sentence of the previous one."""
+    return previous == "," or previous[0].isalnum()

@@ -24,15 +24,15 @@ from foremind.llm.prompt.token_counter import counter_for
 from foremind.retrieval.documents.library import Library
 from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.retrieval.embedding.service import EmbeddingService
+from foremind.retrieval.index.index_cache import IndexedCandidates
 from foremind.retrieval.layer_cache import LayerCache
-from foremind.retrieval.layer_recall import references_in
-from foremind.retrieval.relationship_layers import LayerQuery, RelationshipLayers
+from foremind.retrieval.relationship_layers import LayerQuery, RelationshipLayers, references_in
 from foremind.retrieval.search import MemorySearch, Query
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.offload import run_or_offload
 from foremind.text.languages.language_files import ENGLISH
-from foremind.typeahead.context_cache import BuildTimings, CacheKey, PreparedContext
-from foremind.typeahead.draft_lore import LoreSource, no_lore
+from foremind.typeahead.context_cache import BuildTimings, CacheKey, ContextCache, PreparedContext
+from foremind.typeahead.draft_lore import Lorebooks, LoreSource, no_lore
 
 # Layers made of a relationship's records: those searched for a draft, and those in every prompt.
 _SEARCHED_LAYERS: tuple[LayerName, ...] = (
@@ -352,3 +352,16 @@ async def _memories_section(memories: Sequence[Recalled], draft: LayerQuery) -> 
 
 def _ms(seconds: float) -> float:
     return round(seconds * 1000, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class ContextServices:
+    """What finds the context of a draft, and caches it."""
+
+    embedder: EmbeddingService
+    index: IndexedCandidates
+    layer_cache: LayerCache
+    library: Library
+    builder: ContextBuilder
+    cache: ContextCache
+    lorebooks: Lorebooks

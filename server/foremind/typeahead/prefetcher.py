@@ -17,16 +17,17 @@ from foremind.runtime.supervision import begin, stop
 from foremind.text.languages.language_files import LANGUAGES
 from foremind.typeahead.context_builder import ContextBuilder, RetrievalScope
 from foremind.typeahead.context_cache import ContextCache, PreparedContext
-from foremind.typeahead.debounce import (
+from foremind.typeahead.prefetch_policy import (
     Debouncer,
     Delays,
     DraftSettled,
     PrefetchDue,
+    PrefetchPolicy,
     TypingPaused,
     Wait,
+    has_searchable_text,
+    normalise,
 )
-from foremind.typeahead.draft_text import has_searchable_text, normalise
-from foremind.typeahead.prefetch_policy import PrefetchPolicy
 
 _log = structlog.get_logger("foremind.typeahead")
 

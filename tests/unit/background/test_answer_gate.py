@@ -24,9 +24,8 @@ from foremind.background.prompts import (
     topic_prompt,
 )
 from foremind.domain.companion import KINDS, PROFILE_SLOTS, ProfileRules, ScratchpadRules
-from foremind.llm.answer_fitting import UnparsableAnswer
 from foremind.llm.answer_gate import AnswerGate, goes_round, is_empty_answer
-from foremind.llm.answer_parsing import parse_answer
+from foremind.llm.answer_parsing import UnparsableAnswer, parse_answer
 from foremind.llm.prompt.layout import Message
 from foremind.text.languages.language_files import LANGUAGES
 

@@ -5,8 +5,8 @@ import zipfile
 
 import pytest
 
-from foremind.cards import charx_archive
-from foremind.cards.charx_archive import archive_of, card_json
+from foremind.cards import card_file
+from foremind.cards.card_file import archive_of, card_json
 from foremind.domain.errors import InvalidMessage
 from tests.unit.cards.sample_cards import charx
 
@@ -50,13 +50,13 @@ def test_the_same_card_makes_the_same_archive() -> None:
         charx({"card.json": b"x" * (_LIMIT + 1)}),
         charx({"card.json": b"{}"}, zipfile.ZIP_LZMA),
         charx({"card.json": b"{}"}, zipfile.ZIP_BZIP2),
-        charx({f"{number}.png": b"" for number in range(charx_archive.MAX_ENTRIES + 1)}),
+        charx({f"{number}.png": b"" for number in range(card_file.MAX_ENTRIES + 1)}),
         charx({"card.json": b"{}", "../x": b""}),
         charx({"card.json": b"{}", "/etc/x": b""}),
         charx({"card.json": b"{}", "a\\..\\..\\x": b""}),
         charx({"card.json": b"{}", "C:/x": b""}),
         with_directory_field(GOOD, 8, b"\x01\x00"),
-        with_directory_field(GOOD, 24, struct.pack("<I", charx_archive.MAX_UNPACKED_BYTES + 1)),
+        with_directory_field(GOOD, 24, struct.pack("<I", card_file.MAX_UNPACKED_BYTES + 1)),
         with_directory_field(GOOD, 16, b"\0\0\0\0"),
         with_end_field(GOOD, 12, struct.pack("<I", 2**31)),
         with_end_field(GOOD, 16, struct.pack("<I", 2**31)),

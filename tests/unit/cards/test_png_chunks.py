@@ -6,8 +6,8 @@ import struct
 import pytest
 from PIL import Image
 
-from foremind.cards import png_chunks
-from foremind.cards.png_chunks import plain_png, text_chunks
+from foremind.cards import card_file
+from foremind.cards.card_file import plain_png, text_chunks
 from foremind.domain.errors import InvalidMessage
 from tests.unit.cards.sample_cards import chunk, png
 
@@ -36,8 +36,8 @@ def test_what_follows_the_end_is_not_read() -> None:
         png(CARD)[:-12],
         png(CARD).replace(b"first", b"worst"),
         png(chunk(b"tEXt", b"chara\0x", crc=0)),
-        png_chunks.SIGNATURE + struct.pack(">I", 2**32 - 1) + b"tEXtchara\0",
-        png(*[chunk(b"abCd", b"")] * png_chunks.MAX_CHUNKS),
+        card_file.SIGNATURE + struct.pack(">I", 2**32 - 1) + b"tEXtchara\0",
+        png(*[chunk(b"abCd", b"")] * card_file.MAX_CHUNKS),
     ],
     ids=["other", "cut in a chunk", "without its end", "changed", "CRC", "length", "chunks"],
 )

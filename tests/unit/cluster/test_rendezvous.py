@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.cluster.rendezvous import owner_of, relationship_key
+from foremind.cluster.ring import owner_of, relationship_key
 
 names = st.sets(st.text("abcdefgh-123", min_size=1, max_size=8), min_size=1, max_size=8)
 keys = st.lists(

@@ -53,9 +53,9 @@ from foremind.retrieval.relationship_layers import RelationshipLayers
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.services import RuntimeServices
 from foremind.runtime.supervision import Supervisor
+from foremind.typeahead.context_builder import ContextServices
 from foremind.typeahead.context_cache import ContextCache
-from foremind.typeahead.context_services import ContextServices
-from foremind.typeahead.lorebooks import Lorebooks
+from foremind.typeahead.draft_lore import Lorebooks
 from foremind_eval.doubles.in_process_model import InProcessModel, SingleChatModel
 from foremind_eval.doubles.virtual_time import VirtualClock
 

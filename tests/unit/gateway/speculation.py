@@ -50,10 +50,9 @@ from foremind.retrieval.search import Query
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.services import RuntimeServices
 from foremind.runtime.supervision import Supervisor, TaskSet
-from foremind.typeahead.context_builder import ContextBuilder
+from foremind.typeahead.context_builder import ContextBuilder, ContextServices
 from foremind.typeahead.context_cache import ContextCache
-from foremind.typeahead.context_services import ContextServices
-from foremind.typeahead.lorebooks import Lorebooks
+from foremind.typeahead.draft_lore import Lorebooks
 from foremind_eval.doubles.in_process_model import InProcessModel, SingleChatModel
 from foremind_eval.doubles.virtual_time import VirtualClock
 

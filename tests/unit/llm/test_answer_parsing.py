@@ -16,8 +16,7 @@ from foremind.background.prompts import (
     SummaryAnswer,
     TopicAnswer,
 )
-from foremind.llm.answer_fitting import UnparsableAnswer, cut_at_sentence
-from foremind.llm.answer_parsing import parse_answer
+from foremind.llm.answer_parsing import UnparsableAnswer, cut_at_sentence, parse_answer
 from foremind.memory.importance_rating import Rating
 
 ADD = {"op": "ADD", "kind": "goal", "entry": "Wants to sail"}

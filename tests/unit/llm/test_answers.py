@@ -17,9 +17,8 @@ from foremind.domain.settings.settings import load_settings
 from foremind.llm.chat_model import RestartedText
 from foremind.llm.completion_parser import StreamEnding, StreamParser
 from foremind.llm.model_selection import ChatModels
-from foremind.llm.openai_model import OpenAIChatModel
+from foremind.llm.openai_model import FORMS, OpenAIChatModel, response_format, schema_of
 from foremind.llm.prompt.layout import Message
-from foremind.llm.response_format import FORMS, response_format, schema_of
 from foremind.llm.structured_output import request_answer
 from foremind.memory.importance_rating import Rating
 from foremind_eval.doubles.model_server import (

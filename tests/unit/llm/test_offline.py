@@ -1,6 +1,6 @@
 """The chat model used without a language model."""
 
-from foremind.llm.offline import compose
+from foremind.llm.model_selection import compose
 from foremind.llm.prompt.layout import PastTurn
 from tests.unit.llm.prompt.test_layout import memory, prompt
 

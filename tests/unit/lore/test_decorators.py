@@ -2,7 +2,7 @@
 
 import pytest
 
-from foremind.lore.decorators import Decorators, split_decorators
+from foremind.lore.lorebook import Decorators, split_decorators
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from foremind.domain.memory import SimilarMemory
-from foremind.memory.consolidation import (
+from foremind.memory.ingest_decisions import (
     find_same,
     only_quotes,
     reinforced_significance,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from foremind.memory.quotation_index import QuotationIndex
+from foremind.memory.record_erasure import QuotationIndex
 
 _TEXTS = {
     1: "Mein Hund heißt Bello und meine Katzen heißen Mia und Leo",

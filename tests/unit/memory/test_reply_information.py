@@ -2,7 +2,7 @@
 
 import pytest
 
-from foremind.memory.reply_information import is_informative
+from foremind.memory.short_answers import is_informative
 from foremind_eval.reply_labels import read_replies
 
 _ALLOWED_WRONG = 2  # of the labelled ones

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.memory.scoring_signals import signals_in
+from foremind.memory.scoring import signals_in
 
 
 @pytest.mark.parametrize(

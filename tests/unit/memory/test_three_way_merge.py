@@ -3,7 +3,7 @@
 import pytest
 
 from foremind.llm.prompt.layout import Message
-from foremind.memory.three_way_merge import MergeResult, RecordVersion, keeps_both_edits, merge
+from foremind.memory.markdown_files import MergeResult, RecordVersion, keeps_both_edits, merge
 
 BASE = RecordVersion("goal", "Running", "Wants to run a marathon.")
 OURS = RecordVersion("goal", "Running", "Wants to run a marathon in Lisbon.")

@@ -9,7 +9,7 @@ from foremind.domain.companion import CompanionSettings
 from foremind.domain.policy import policy_for
 from foremind.domain.settings.setting_definitions import Decay
 from foremind.domain.settings.settings import load_settings
-from foremind.retrieval.decay import recency
+from foremind.retrieval.ranking import recency
 
 NOW = datetime(2026, 5, 20, tzinfo=UTC)
 POLICY = policy_for(CompanionSettings(), load_settings()).recall

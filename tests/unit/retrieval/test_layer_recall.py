@@ -9,7 +9,7 @@ from msgspec import structs
 
 from foremind.domain.record import NO_DETAILS, Record
 from foremind.retrieval.embedding.manifest import Manifest
-from foremind.retrieval.layer_recall import RecordIndex, references_in, topic_weight
+from foremind.retrieval.relationship_layers import RecordIndex, references_in, topic_weight
 from foremind.retrieval.similarity_calibration import (
     calibrated_cosine,
     calibrated_passage_cosine,

@@ -9,9 +9,8 @@ from msgspec import structs
 
 from foremind.retrieval.calibration.calibrate import calibrated_model, needs_calibration
 from foremind.retrieval.calibration.measured_file import METHOD, Measured, write_measured
-from foremind.retrieval.classifiers import ClassifierFile, LinearClassifier
+from foremind.retrieval.classifiers import FEATURE_NAMES, ClassifierFile, LinearClassifier
 from foremind.retrieval.embedding.manifest import Manifest
-from foremind.text.features import FEATURE_NAMES
 
 MANIFEST = Manifest("my-model", "x", 2, 10, "mean", "onnx", {}, ())
 _CLASSIFIER = LinearClassifier([0.5] * (MANIFEST.dimension + len(FEATURE_NAMES)), 0.1)

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from foremind.retrieval.query_parser import EventAnchor, parse_query
+from foremind.retrieval.ranking import EventAnchor, parse_query
 
 NOW = datetime(2023, 6, 15, 9, 30, tzinfo=UTC)
 

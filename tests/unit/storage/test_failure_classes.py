@@ -8,7 +8,7 @@ from asyncpg import exceptions
 from asyncpg.exceptions import _base
 
 from foremind.domain.errors import StorageUnavailable
-from foremind.storage.failure_classes import DRIVER, SQLSTATES, kind_of, translate_errors
+from foremind.storage.database import DRIVER, SQLSTATES, kind_of, translate_errors
 
 RAISED = sorted(
     {

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foremind.domain.errors import RateLimited
-from foremind.storage.fair_queue import ConnectionQueue, FairQueue
+from foremind.runtime.fair_queue import ConnectionQueue, FairQueue
 from foremind_eval.doubles.virtual_time import VirtualLoop
 
 _STEPS = st.lists(

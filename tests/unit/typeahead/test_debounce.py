@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.typeahead.debounce import (
+from foremind.typeahead.prefetch_policy import (
     Debouncer,
     Delays,
     DraftSettled,

@@ -8,8 +8,7 @@ from foremind.domain.settings.settings import load_settings
 from foremind.llm.prompt.character import macro_values
 from foremind.llm.prompt.layout import PastTurn
 from foremind.lore.key_matcher import KeyMatcher, PlainKey
-from foremind.typeahead.draft_lore import DraftLore, lore_for, mark_of
-from foremind.typeahead.lorebooks import Lorebooks, has_lorebook
+from foremind.typeahead.draft_lore import DraftLore, Lorebooks, has_lorebook, lore_for, mark_of
 from tests.unit.lore.books import entry, ids, texts
 
 POLICY = policy_for(CompanionSettings(), load_settings()).layers

@@ -2,7 +2,7 @@
 
 import pytest
 
-from foremind.typeahead.draft_text import has_searchable_text, normalise
+from foremind.typeahead.prefetch_policy import has_searchable_text, normalise
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foremind.text.languages.language_files import LANGUAGES
-from foremind.typeahead.debounce import Delays
 from foremind.typeahead.prefetch_policy import (
     ALLOWANCE_S,
     ALLOWANCE_S_PER_CHAR,
     DeferReason,
+    Delays,
     PrefetchPolicy,
 )
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foremind.domain.prefetch import Trigger
-from foremind.typeahead.prefill_policy import (
+from foremind.gateway.speculation import (
     MAX_PREFILLS,
     MAX_SETTLED_PREFILLS,
     part_to_prefill,

@@ -20,8 +20,8 @@ from foremind.domain.user import NO_NAME
 from foremind.llm.prompt.quoted_lines import quoted
 from foremind.llm.prompt.sections import Section
 from foremind.lore.activation import NO_LORE, ActiveEntry, ActiveLore
-from foremind.lore.decorators import Role
 from foremind.lore.key_matcher import KeyMatcher
+from foremind.lore.lorebook import Role
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.languages.prompt_words import date_in, prompt_words
 from foremind.text.sentences import sentence_keys_in

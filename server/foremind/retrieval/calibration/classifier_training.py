@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from foremind.retrieval.calibration.cosines import Embed, Vectors
 from foremind.retrieval.classifiers import (
+    FEATURE_NAMES,
     ClassifierFile,
     LinearClassifier,
     features_of,
 )
-from foremind.text.features import FEATURE_NAMES
 
 CORPUS = Path(__file__).parent / "corpus"
 Array = npt.NDArray[np.float64]

@@ -14,13 +14,14 @@ import msgspec
 import numpy as np
 
 from foremind.domain.errors import ModelUnusable
-from foremind.retrieval.embedding.checksums import (
+from foremind.retrieval.embedding.download import (
     RECORD,
     ConvertedModel,
+    fetch_files,
     first_changed,
     read_record,
+    sha256_of,
 )
-from foremind.retrieval.embedding.download import fetch_files, sha256_of
 from foremind.retrieval.embedding.encoder import OnnxEncoder
 from foremind.retrieval.embedding.manifest import Manifest
 from foremind.retrieval.embedding.model_registry import PULLED_MANIFEST
@@ -169,7 +170,7 @@ def _write_graphs(manifest: Manifest, source: Path, target: Path) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415
 
     from foremind.retrieval.embedding.bert_graph import build_bert  # noqa: PLC0415
-    from foremind.retrieval.embedding.pooling import append_pooling  # noqa: PLC0415
+    from foremind.retrieval.embedding.encoder import append_pooling  # noqa: PLC0415
 
     if manifest.format == "safetensors":
         config = json.loads((source / "config.json").read_text("utf-8"))

@@ -7,7 +7,10 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
+
+import msgspec
 
 from foremind.domain.errors import ModelUnusable
 from foremind.retrieval.embedding.manifest import FolderSource, HubSource, Manifest, PackageSource
@@ -132,3 +135,33 @@ def hub_reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+RECORD = "prepared.json"
+
+
+class ConvertedModel(msgspec.Struct, frozen=True):
+    """A conversion: the manifest's fingerprint, SHA-256 by file name, and check results."""
+
+    fingerprint: str
+    files: dict[str, str]
+    checks: dict[str, float]
+
+
+def read_record(folder: Path) -> ConvertedModel | None:
+    """Return the record of a converted model; None if it is missing or unreadable."""
+    try:
+        return msgspec.json.decode((folder / RECORD).read_bytes(), type=ConvertedModel)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def first_changed(folder: Path, record: ConvertedModel, names: Iterable[str]) -> str | None:
+    """Return the first of these files that does not match its recorded checksum, else None."""
+    for name in names:
+        try:
+            if sha256_of(folder / name) != record.files.get(name):
+                return name
+        except OSError:
+            return name
+    return None

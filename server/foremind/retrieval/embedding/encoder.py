@@ -1,16 +1,130 @@
-"""Encodes texts as unit vectors with a tokenizer and an ONNX Runtime session. Blocking."""
+"""Encodes texts as unit vectors with a tokenizer and an ONNX Runtime session. Blocking.
 
-from collections.abc import Callable, Sequence
+How likely the letters at the end of a draft are a whole word.
+
+Judged by the vocabulary of an embedding model, which lists words from frequent to rare. By Zipf's
+law a word's frequency is about the reciprocal of its rank: of all the words that begin with "comp",
+hardly any ends there, although "comp" is in the vocabulary.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, islice
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer
 
-from foremind.domain.errors import Interrupted
-from foremind.retrieval.embedding.pooling import EMBEDDING
-from foremind.retrieval.embedding.word_shares import WordShares
+from foremind.domain.errors import Interrupted, ModelUnusable
+
+_MAX_WORDS = 50_000  # the most frequent; bounds what a multilingual vocabulary takes
+_RANK_OFFSET = 2.0  # Mandelbrot's correction for the most frequent words
+_LETTER_RANK = 1_000  # vocabularies list single letters apart, whatever their frequency
+_WORD_START = "\u2581"  # SentencePiece's prefix of a token that starts a word
+_LAST = "\U0010ffff"  # sorts after every letter
+
+
+class WordShares:
+    """Says for letters what share of the words that begin with them ends there.
+
+    Args:
+        vocabulary: a tokenizer's tokens and their ids.
+    """
+
+    def __init__(self, vocabulary: Mapping[str, int]) -> None:
+        frequencies: dict[str, float] = {}
+        rank = 0
+        for word in islice(_words(vocabulary), _MAX_WORDS):
+            rank += len(word) > 1
+            frequency = 1 / (_RANK_OFFSET + (rank if len(word) > 1 else _LETTER_RANK))
+            frequencies.setdefault(word, frequency)
+        self._words = sorted(frequencies)
+        self._cumulative = array(
+            "d", accumulate((frequencies[word] for word in self._words), initial=0.0)
+        )
+
+    def share(self, letters: str) -> float | None:
+        """Return the share, 0 to 1; None if no known word begins with `letters`."""
+        prefix = letters.removeprefix(_WORD_START).casefold()
+        first = bisect_left(self._words, prefix)
+        end = bisect_left(self._words, prefix + _LAST, first)
+        if first == end:
+            return None
+        if self._words[first] != prefix:
+            return 0.0
+        cumulative = self._cumulative
+        return (cumulative[first + 1] - cumulative[first]) / (cumulative[end] - cumulative[first])
+
+
+def _words(vocabulary: Mapping[str, int]) -> Iterator[str]:
+    """Yield the words of a vocabulary, frequent ones first, in lower case.
+
+    Tokens that continue a word are left out: WordPiece marks these ("##s"), SentencePiece those
+    that start one.
+    """
+    starts_are_marked = any(token.startswith(_WORD_START) for token in vocabulary)
+    for token in sorted(vocabulary, key=vocabulary.__getitem__):
+        word = token.removeprefix(_WORD_START)
+        if word.isalpha() and starts_are_marked == token.startswith(_WORD_START):
+            yield word.casefold()
+
+
+EMBEDDING = "embedding"
+
+
+def append_pooling(
+    model: onnx.ModelProto, pooling: Literal["mean", "cls"], dimension: int
+) -> onnx.ModelProto:
+    """Replace the outputs of `model` with `embedding`, unit vectors, float32 [batch, dimension].
+
+    The first output must be the token vectors, float32 [batch, tokens, dimension]; `mean`
+    averages over the tokens that `attention_mask` selects, `cls` takes the first.
+    """
+    graph = model.graph
+    token_vectors = graph.output[0]
+    if len(token_vectors.type.tensor_type.shape.dim) != 3:
+        raise ModelUnusable(
+            f"output {token_vectors.name!r}: expected token vectors [batch, tokens, dimension]"
+        )
+    hidden = token_vectors.name
+    graph.node.extend(_cls(graph, hidden) if pooling == "cls" else _mean(graph, hidden))
+    # LpNormalization has no epsilon, and needs none: a layer norm never outputs all zeros.
+    graph.node.append(helper.make_node("LpNormalization", ["pooled"], [EMBEDDING], axis=1, p=2))
+    del graph.output[:]
+    graph.output.append(
+        helper.make_tensor_value_info(EMBEDDING, TensorProto.FLOAT, ["batch", dimension])
+    )
+    return model
+
+
+def _cls(graph: onnx.GraphProto, hidden: str) -> list[onnx.NodeProto]:
+    graph.initializer.append(numpy_helper.from_array(np.array(0, np.int64), "first_token"))
+    return [helper.make_node("Gather", [hidden, "first_token"], ["pooled"], axis=1)]
+
+
+def _mean(graph: onnx.GraphProto, hidden: str) -> list[onnx.NodeProto]:
+    graph.initializer.extend(
+        [
+            numpy_helper.from_array(np.array([-1], np.int64), "last_axis"),
+            numpy_helper.from_array(np.array([1], np.int64), "token_axis"),
+        ]
+    )
+    make = helper.make_node
+    return [
+        make("Cast", ["attention_mask"], ["kept"], to=TensorProto.FLOAT),
+        make("Unsqueeze", ["kept", "last_axis"], ["kept_wide"]),
+        make("Mul", [hidden, "kept_wide"], ["kept_vectors"]),
+        make("ReduceSum", ["kept_vectors", "token_axis"], ["vector_sum"], keepdims=0),
+        make("ReduceSum", ["kept_wide", "token_axis"], ["kept_count"], keepdims=0),
+        make("Div", ["vector_sum", "kept_count"], ["pooled"]),
+    ]
+
 
 Vectors = npt.NDArray[np.float32]
 

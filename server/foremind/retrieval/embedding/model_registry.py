@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from foremind.domain.errors import ModelUnusable
-from foremind.retrieval.embedding.checksums import first_changed, read_record
+from foremind.retrieval.embedding.download import first_changed, read_record
 from foremind.retrieval.embedding.manifest import HubSource, Manifest, read_manifest
 from foremind.runtime.assets import asset
 

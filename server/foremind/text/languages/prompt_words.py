@@ -11,8 +11,7 @@ import msgspec
 from babel import Locale, UnknownLocaleError
 
 from foremind.text.languages.detection import language_of
-from foremind.text.languages.language_files import ENGLISH, LANGUAGES, PromptWords
-from foremind.text.languages.prompt_templates import RecordWords
+from foremind.text.languages.language_files import ENGLISH, LANGUAGES, PromptWords, RecordWords
 
 _ANOTHER = next(code for code in LANGUAGES if code != ENGLISH)
 

@@ -8,9 +8,9 @@ alike, and neither is read. Where people write no capitals, `constructions` tell
 import re
 
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES
-from foremind.text.proper_names import EVERYDAY_NAMES
 from foremind.text.statements import vocabulary
 from foremind.text.statements.vocabulary import pattern
+from foremind.text.tokenization import EVERYDAY_NAMES
 
 _WORD = r"[\w'&%/+]+(?:[.-][\w'&%/+]+)*"
 _VALUE = re.compile(rf"{_WORD}(?: {_WORD})*")

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foremind.llm.prompt.layout import Message
-from foremind.llm.prompt.prefill_chunks import prompt_chars, prompt_prefix, shared_prefix_chars
+from foremind.llm.slots import prompt_chars, prompt_prefix, shared_prefix_chars
 
 SYSTEM: Message = {"role": "system", "content": "You are Wren, who keeps the harbour."}
 PROMPT: list[Message] = [

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from foremind.domain.companion import Behaviour
 from foremind.domain.memory import Recalled
+from foremind.gateway.speculation import reuse_prefix
 from foremind.llm.prompt.assembly import AssembledPrompt
-from foremind.llm.prompt.prefill_chunks import shared_prefix_chars
-from foremind.llm.prompt.prefix_reuse import reuse_prefix
+from foremind.llm.slots import shared_prefix_chars
 from foremind.lore.lorebook import Placement
 from tests.unit.llm.prompt.test_layout import assembled, lore_at, memory
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pgvector import HalfVector
 
 from foremind.domain.document import Chunk
-from foremind.retrieval.documents.document_index import DocumentIndex, InvertedIndex
+from foremind.retrieval.documents.library import DocumentIndex, InvertedIndex
 
 SENTENCE = "The ferry number {} leaves at ten. "
 WORDS = ["zander", "ferry", "menu", "bread", "wine", "ten"]

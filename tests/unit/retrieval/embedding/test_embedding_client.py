@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from foremind.domain.errors import Interrupted
-from foremind.retrieval.embedding.embedding_client import (
+from foremind.retrieval.embedding.encoder import CancelFlag
+from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.retrieval.embedding.remote_backend import (
     EmbeddingClient,
     EmbeddingEndpoint,
     EmbeddingServerError,
 )
-from foremind.retrieval.embedding.encoder import CancelFlag
-from foremind.retrieval.embedding.priority_queue import Priority
 
 TIMEOUT_S = 0.1
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from foremind.retrieval.embedding.utilization import Utilization
+from foremind.retrieval.embedding.service import Utilization
 
 
 def test_an_idle_thread_has_no_utilization() -> None:

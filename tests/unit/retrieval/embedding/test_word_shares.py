@@ -3,7 +3,7 @@
 import pytest
 
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
-from foremind.retrieval.embedding.word_shares import WordShares
+from foremind.retrieval.embedding.encoder import WordShares
 
 
 def shares(*tokens: str) -> WordShares:

@@ -17,7 +17,7 @@ from foremind.domain.policy import policy_for
 from foremind.domain.settings.settings import load_settings
 from foremind.retrieval.index import memory_index, vector_search
 from foremind.retrieval.index.memory_index import MemoryIndex
-from foremind.text.packed_terms import pack_terms
+from foremind.text.tokenization import pack_terms
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 WORDS = ("harbour", "storm", "boat", "sister")

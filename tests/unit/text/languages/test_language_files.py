@@ -6,11 +6,13 @@ from collections.abc import Mapping
 import pytest
 
 from foremind.text.languages.language_files import (
+    LABELS,
     LANGUAGES,
     InvalidLanguageFile,
+    LineWords,
+    RecordWords,
     parse_language,
 )
-from foremind.text.languages.prompt_templates import LABELS, LineWords, RecordWords
 
 _COMPLETE = """
 code = "xx"

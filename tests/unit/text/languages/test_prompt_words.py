@@ -4,8 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from foremind.text.languages.language_files import ENGLISH, LANGUAGES
-from foremind.text.languages.prompt_templates import LABELS
+from foremind.text.languages.language_files import ENGLISH, LABELS, LANGUAGES
 from foremind.text.languages.prompt_words import (
     date_in,
     day_in,

@@ -1,22 +1,23 @@
-"""What language models may write and read for a user on a day: bounds what one player costs."""
+"""What one player may store and have a language model write, which bounds what it costs."""
 
+import asyncio
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Self
 
+import structlog
 from cachetools import LRUCache
 
 from foremind.domain.clock import Clock
-from foremind.domain.errors import ForemindError, TokenLimitReached
+from foremind.domain.errors import ForemindError, StorageFull, StorageUnavailable, TokenLimitReached
 from foremind.domain.relationship import MAX_COMPANIONS
-from foremind.runtime.supervision import SupervisedLoop, Supervisor
+from foremind.runtime.supervision import SupervisedLoop, Supervisor, begin, stop
 from foremind.storage.database import Database
 
 _STORE_INTERVAL_S = 5.0
 _READ_S = 60.0  # for which what others have stored is only added to
-_MAX_USERS = 100_000  # whose tokens are known; those of others are read again
 #: Share of a day's tokens from which on only replies are made, and nothing that nobody waits for.
 REPLIES_ONLY_SHARE = 0.9
 
@@ -134,3 +135,85 @@ def reached(limit: int, now: datetime) -> TokenLimitReached:
         f"again from {midnight:%Y-%m-%dT%H:%MZ}.",
         retry_after_s=(midnight - now).total_seconds(),
     )
+
+
+_TURN_BYTES = 2048  # of a turn's vectors, words and indexes, besides its text
+_MEASURED_S = 600.0  # for which what was measured is only added to
+_FULL_S = 1.0  # likewise, of a user who has no room left and may have forgotten something
+_MAX_USERS = 100_000  # whose sizes are known; others are measured again
+
+_log = structlog.get_logger("foremind.storage")
+
+
+@dataclass(slots=True)
+class _UsedSpace:
+    bytes: int = 0
+    measured_at: float = float("-inf")
+    measuring: "asyncio.Task[None] | None" = None
+
+
+class UserQuota:
+    """Counts what users store in this process, and measures it in the database now and then.
+
+    Nobody waits for a measurement but a user who seems to have no room left.
+    """
+
+    def __init__(self, database: Database, limit_bytes: int, clock: Clock) -> None:
+        self._database = database
+        self._limit = limit_bytes
+        self._clock = clock
+        self._users: LRUCache[int, _UsedSpace] = LRUCache(_MAX_USERS)
+
+    async def admit(self, user_id: int | None, text_bytes: int, turns: int = 1) -> None:
+        """Count what is about to be stored.
+
+        Args:
+            user_id: the user's key in the database; None for one who has nothing there yet.
+            turns: how many turns are added.
+
+        Raises:
+            StorageFull: there is no room for it.
+            StorageUnavailable: there seems to be none, and the database did not answer.
+        """
+        size = text_bytes + turns * _TURN_BYTES
+        stored = _UsedSpace()
+        if user_id is not None:
+            stored = self._users.setdefault(user_id, stored)
+        now = self._clock.monotonic()
+        full = stored.bytes + size > self._limit
+        if user_id is not None and now - stored.measured_at > (_FULL_S if full else _MEASURED_S):
+            if stored.measuring is None or stored.measuring.done():
+                stored.measured_at = now
+                stored.measuring = begin(
+                    self._measure(user_id, stored, stored.bytes), "measure-user"
+                )
+            if full:
+                await asyncio.wait({stored.measuring})
+                full = stored.bytes + size > self._limit
+        if full:
+            raise StorageFull(
+                f"text: expected room for {size} bytes more, but this user has stored "
+                f"{stored.bytes} of {self._limit} bytes; forgetting makes room",
+                param="text",
+            )
+        stored.bytes += size
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await stop(*(stored.measuring for stored in self._users.values() if stored.measuring))
+
+    async def _measure(self, user_id: int, stored: _UsedSpace, counted: int) -> None:
+        """Measure what a user has stored; what is counted meanwhile is added."""
+        total = 0
+        try:
+            for row in await self._database.rows("relationship_ids_of_user", user_id):
+                scoped = self._database.for_relationship(row["id"])
+                turns = await scoped.row("stored_turns", row["id"])
+                assert turns is not None
+                total += turns["bytes"] + turns["turns"] * _TURN_BYTES
+        except StorageUnavailable as error:  # what was counted here goes on to count
+            _log.warning("user.not_measured", reason=error.code)
+            return
+        stored.bytes += total - counted
