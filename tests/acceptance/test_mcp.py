@@ -282,6 +282,8 @@ async def test_the_door_is_guarded_as_every_route_is(start: StartServer) -> None
             address, json={"jsonrpc": "2.0", "method": "notifications/initialized"}
         )
         assert (notified.status_code, notified.content) == (202, b"")
+        answered = await http.post(address, json={"jsonrpc": "2.0", "id": 1, "result": {"a": 1}})
+        assert (answered.status_code, answered.content) == (202, b"")
 
 
 async def test_calls_at_the_same_time_do_not_mix_users(start: StartServer) -> None:

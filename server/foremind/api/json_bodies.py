@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args, get_origin
 import msgspec
 
 from foremind.domain.errors import NOT_JSON, InvalidMessage
-from foremind.domain.field_problems import decode_leniently, field_problem
+from foremind.domain.field_problems import decode_leniently, json_problem
 from foremind.domain.storable_text import half_character
 
 Shape = TypeVar("Shape")
@@ -58,8 +58,8 @@ def _decode(raw: bytes, shape: Any, path: str = "", first: int = 0) -> Any:
     """Decode a whole body, or a batch of the list at `path` that begins with element `first`."""
     try:
         return decode_leniently(raw, partial(msgspec.json.decode, type=shape))
-    except msgspec.ValidationError as error:
-        param, expected = field_problem(error, shape, raw)
+    except msgspec.ValidationError:
+        param, expected = json_problem(raw, shape)
         if path:
             param = re.sub(r"^\[(\d+)\]", lambda index: f"{path}[{first + int(index[1])}]", param)
         param = param or path or "body"

@@ -23,8 +23,8 @@ class JsonRpcMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     method: str | None = None
     id: Any = None  # text or a number, whose checks are the protocol's
     params: dict[str, msgspec.Raw] | None = None
-    result: msgspec.Raw | None = None
-    error: msgspec.Raw | None = None
+    result: Any = None  # of an answer; `msgspec.Raw | None` would refuse all but null
+    error: Any = None
 
 
 class JsonRpcAnswer(msgspec.Struct, frozen=True):

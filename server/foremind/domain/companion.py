@@ -1,6 +1,5 @@
 """Companions: a persona, and its own settings."""
 
-import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -313,8 +312,8 @@ def read_companion(path: Path) -> CompanionFile:
     try:
         content = tomllib.loads(path.read_text("utf-8"))
         companion = msgspec.convert(content, CompanionFile)
-    except msgspec.ValidationError as error:
-        problem = field_problem(error, CompanionFile, json.dumps(content, default=str))
+    except msgspec.ValidationError:
+        problem = field_problem(content, CompanionFile)
         raise InvalidFile(f"{path}: {': '.join(problem)}", param=problem.path) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidFile(f"{path}: {error}") from None

@@ -1,16 +1,18 @@
 """Says in plain words which field of a JSON value is wrong, and what was expected there. Pure.
 
-msgspec refuses a value with a message of its own, such as "Object contains unknown field `tekst`".
-That is all it tells, so its messages are read here, and nowhere else.
+msgspec tells what is wrong in an English sentence only. So a value that it has refused is compared
+with its shape once more, here and nowhere else.
 """
 
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
 import msgspec
 from msgspec import inspect
@@ -24,31 +26,16 @@ Decoded = TypeVar("Decoded")
 
 ANOTHER_VALUE = "expected another value"
 MAX_NAME_CHARS = 64  # of a name or value that an error repeats
-_MAX_SEARCHED_BYTES = 65_536  # of a value in which the wrong member of an object is looked for
+_MAX_SEARCHED_BYTES = 65_536  # of a value in which broken hints are looked for
+_MAX_DIGITS = 400  # of a whole number; with more it is beyond double precision
 _SIMILARITY = 0.6  # of a name that may have been meant, as difflib measures it
 _MAX_SUGGESTIONS = 3
 
-_MEMBER = "[...]"  # some member of an object: msgspec does not say which
-_PLACE = re.compile(r" - at (`key` in )?`\$([^`]*)`$")
-_STEP = re.compile(r"\.?([^.\[\]]+)|(\[\.\.\.\])|\[(\d+)\]")
-_MISSING = re.compile(r"Object missing required field `([^`]+)`")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
-_KIND = re.compile(r"Expected `([^`]+)`(?:, got `(\w+)`| (.+))?$", re.DOTALL)
-_BOUND = re.compile(r"(?:of length )?(<=|>=|<|>)? ?(-?[\d.e+]+)$")
-_PATTERN = re.compile(r"matching regex '(.*)'$", re.DOTALL)
-_VALUE = re.compile(r"Invalid (?:enum )?value")
-_KINDS = {
-    "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false",
-    "null": "null", "array": "a list", "object": "an object", "uuid": "a UUID",
-    "datetime": "a date and time", "bytes": "text in base64",
+_NAMES: dict[type, str] = {
+    str: "text", int: "a whole number", float: "a number", bool: "true or false",
+    type(None): "null", list: "a list", tuple: "a list", dict: "an object",
 }  # fmt: skip
-_FORMATS = {
-    "Invalid RFC3339": "a date and time as in 2026-03-01T10:00:00Z",
-    "Invalid UUID": "a UUID",
-    "Invalid base64": "text in base64",
-}
-_UNITS = {"str": "character", "array": "element", "object": "member"}
-_BOUNDS = {"<=": "at most", ">=": "at least", "<": "less than", ">": "more than", None: "exactly"}
+_DOUBLE_PRECISION = "expected a number of double precision"
 
 
 class FieldProblem(NamedTuple):
@@ -69,13 +56,15 @@ def decode_leniently(raw: Raw, decode: Callable[[Raw | bytes], Decoded]) -> Deco
     try:
         return decode(raw)
     except msgspec.ValidationError as error:
-        if "got `float`" in str(error):
-            try:
-                return decode(msgspec.json.encode(json.loads(raw, parse_float=whole_number)))
-            except (OverflowError, *NOT_JSON):
+        try:
+            lenient = msgspec.json.encode(json.loads(raw, parse_float=whole_number))
+        except OverflowError:
+            if (repaired := _without_broken_hints(raw)) is None:
                 raise error from None
-        if "out of range" not in str(error) or (repaired := _without_broken_hints(raw)) is None:
-            raise
+            return decode_leniently(repaired, decode)
+        except (ValueError, *NOT_JSON):
+            raise error from None
+        return decode(lenient)
     except msgspec.DecodeError:
         if (repaired := _without_broken_hints(raw)) is None:
             raise
@@ -115,34 +104,23 @@ def whole_number(digits: str) -> int | float:
     return whole if whole == number else number
 
 
-def field_problem(
-    error: msgspec.ValidationError, shape: Any, raw: str | bytes = b""
-) -> FieldProblem:
-    """Return what is wrong with a value that could not be decoded as a shape.
+def json_problem(raw: str | bytes, shape: Any) -> FieldProblem:
+    """Return what is wrong with JSON that could not be decoded as a shape."""
+    try:
+        document = json.loads(raw, parse_float=_number, parse_int=_whole)
+    except (ValueError, RecursionError) as error:
+        return FieldProblem("", f"expected JSON: {error}")
+    return field_problem(document, shape)
 
-    Args:
-        raw: the value as JSON, which tells the wrong member of an object.
-    """
-    reason = str(error)
-    place = _PLACE.search(reason)
-    steps = _steps(place[2]) if place else []
-    if place and place[1]:
-        steps.append(_MEMBER)
-    if _MEMBER in steps:
-        steps = _with_members_named(steps, shape, raw, reason)
-    reason = _PLACE.sub("", reason)
-    if missing := _MISSING.match(reason):
-        return FieldProblem(_path([*steps, missing[1]]), "expected a value, it is missing")
-    kinds = _kinds_at(shape, steps)
-    if unknown := _UNKNOWN.match(reason):
-        name = printable(unknown[1])
-        return FieldProblem(_path([*steps, name]), unknown_name(name, _field_names(kinds), "field"))
-    if _VALUE.match(reason):
-        accepted = _accepted_values(kinds)
-        return FieldProblem(
-            _path(steps), f"expected {listed(accepted)}" if accepted else ANOTHER_VALUE
-        )
-    return FieldProblem(_path(steps), _expected(reason, of_name=bool(place and place[1])))
+
+def field_problem(value: Any, shape: Any) -> FieldProblem:
+    """Return the first thing that is wrong with a value that was refused as a shape."""
+    problem = next(_problems(value, _kind_of(shape), ()), None)
+    if problem is None:
+        return FieldProblem("", ANOTHER_VALUE)
+    steps, expected = problem
+    parts = (f"[{step}]" if isinstance(step, int) else f".{printable(step)}" for step in steps)
+    return FieldProblem("".join(parts).removeprefix("."), expected)
 
 
 def unknown_name(name: str, accepted: Iterable[str], noun: str) -> str:
@@ -166,92 +144,19 @@ def listed(alternatives: Iterable[str]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def _expected(reason: str, *, of_name: bool) -> str:
-    """Translate what msgspec expected; what it does not say in a known form is kept."""
-    if reason.startswith(("Number out of range", "Integer value out of range")):
-        return "expected a number of double precision"
-    for beginning, format_ in _FORMATS.items():
-        if reason.startswith(beginning):
-            return f"expected {format_}"
-    match = _KIND.match(reason)
-    if match is None:
-        return f"expected another value: {reason[:200]}"
-    kinds, got, limit = match.groups()
-    names = [_KINDS.get(kind, kind) for kind in kinds.split(" | ")]
-    if got is not None:
-        return f"expected {listed(names)}, got {_KINDS.get(got, got)}"
-    noun = "a name" if of_name else listed(names)
-    if pattern := _PATTERN.match(limit or ""):
-        return f"expected {noun} that matches {pattern[1]}"
-    bound = _BOUND.match(limit or "")
-    if bound is None:
-        return f"expected {noun}" + (f" {limit}" if limit else "")
-    amount = f"{_BOUNDS[bound[1]]} {bound[2]}"
-    unit = _UNITS.get(kinds)
-    if unit is None:
-        return f"expected {noun} of {amount}" if "at" in amount else f"expected {noun}, {amount}"
-    return f"expected {noun} of {amount} {unit}{'' if bound[2] == '1' else 's'}"
+Steps = tuple[str | int, ...]
+_Problem = tuple[Steps, str]
 
 
-def _steps(path: str) -> list[str | int]:
-    return [
-        name or (_MEMBER if member else int(index)) for name, member, index in _STEP.findall(path)
-    ]
-
-
-def _path(steps: Iterable[str | int]) -> str:
-    parts = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
-    path = "".join(parts).replace(f".{_MEMBER}", _MEMBER)
-    return path.removesuffix(_MEMBER).removeprefix(".")
-
-
-def _with_members_named(
-    steps: list[str | int], shape: Any, raw: str | bytes, reason: str
-) -> list[str | int]:
-    """Return a path whose members of objects are named, as far as they can be found."""
-    if not 0 < len(raw) <= _MAX_SEARCHED_BYTES:
-        return steps
-    named = list(steps)
+def _number(digits: str) -> float:
     try:
-        document = json.loads(raw, parse_int=lambda digits: int(digits[:20]))  # beyond any limit
-        while _MEMBER in named:
-            position = named.index(_MEMBER)
-            members = document
-            for step in named[:position]:
-                members = members[step]
-            named[position] = printable(_wrong_member(members, document, shape, reason))
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-        return steps
-    return named
+        return whole_number(digits)
+    except OverflowError:
+        return math.inf
 
 
-def _wrong_member(members: dict[str, Any], document: Any, shape: Any, reason: str) -> str:
-    """Return the name of a member refused for this reason, by halving what the object holds."""
-    for name, value in members.items():
-        if isinstance(value, float) and math.isinf(value):
-            return name
-    rest = dict(members)
-    while len(rest) > 1:
-        names = list(rest)
-        half = {name: rest[name] for name in names[: len(names) // 2]}
-        members.clear()
-        members.update(half)
-        rest = half if _refusal(document, shape) == reason else _without(rest, half)
-    members.clear()
-    members.update(rest)
-    return next(iter(rest))
-
-
-def _without(members: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in members.items() if name not in others}
-
-
-def _refusal(document: Any, shape: Any) -> str | None:
-    try:
-        msgspec.json.decode(json.dumps(document), type=shape)
-    except msgspec.ValidationError as error:
-        return str(error)
-    return None
+def _whole(digits: str) -> float:
+    return int(digits) if len(digits) < _MAX_DIGITS else math.inf
 
 
 @cache
@@ -259,58 +164,156 @@ def _kind_of(shape: Any) -> inspect.Type:
     return inspect.type_info(shape)
 
 
-def _kinds_at(shape: Any, steps: Iterable[str | int]) -> list[inspect.Type]:
-    """Return the types that the value at a path may have."""
-    kinds = _alternatives([_kind_of(shape)])
-    for step in steps:
-        kinds = _alternatives([inner for kind in kinds for inner in _inside(kind, step)])
-    return kinds
+def _problems(  # noqa: PLR0912 one case for each kind
+    value: Any, kind: inspect.Type, at: Steps, noun: str | None = None
+) -> Iterator[_Problem]:
+    """Yield what is wrong with a value and everything in it, in order.
+
+    Args:
+        noun: what to call the value, if not by its type.
+    """
+    kinds = list(_alternatives(kind))
+    if any(isinstance(kind, inspect.AnyType | inspect.RawType) for kind in kinds):
+        return
+    if isinstance(value, float) and math.isinf(value):
+        yield at, _DOUBLE_PRECISION
+        return
+    fitting = [kind for kind in kinds if type(value) in _types(kind)]
+    if not fitting:
+        names = dict.fromkeys(_NAMES[type_] for kind in kinds for type_ in _types(kind)[:1])
+        got = _NAMES.get(type(value), "another value")
+        yield at, f"expected {noun or listed(names)}, got {got}"
+        return
+    match fitting[0]:
+        case inspect.LiteralType():
+            choices = [choice for kind in fitting for choice in _choices(kind)]
+            if value not in choices:
+                yield at, f"expected {listed(str(choice) for choice in sorted(choices))}"
+        case inspect.StrType() | inspect.IntType() | inspect.FloatType() as scalar:
+            if wrong := _wrong_scalar(value, scalar, noun or _NAMES[_types(scalar)[0]]):
+                yield at, f"expected {wrong}"
+        case inspect.DateTimeType() | inspect.UUIDType() as special:
+            if wrong := _wrong_special(value, special):
+                yield at, f"expected {wrong}"
+        case inspect.StructType():
+            yield from _problems_of_struct(value, fitting, at)
+        case inspect.DictType(key_type=key, value_type=of_member) as mapping:
+            if wrong := _wrong_length(value, mapping, "an object", "member"):
+                yield at, f"expected {wrong}"
+            for name, member in value.items():
+                inner = (*at, name)
+                yield from _problems(name, key, inner, "a name")
+                yield from _problems(member, of_member, inner)
+        case inspect.TupleType(item_types=items):
+            if len(value) != len(items):
+                yield at, f"expected a list of exactly {_counted(len(items), 'element')}"
+            for index, item in enumerate(items[: len(value)]):
+                yield from _problems(value[index], item, (*at, index))
+        case inspect.CollectionType(item_type=item) as collection:
+            if wrong := _wrong_length(value, collection, "a list", "element"):
+                yield at, f"expected {wrong}"
+            for index, element in enumerate(value):
+                yield from _problems(element, item, (*at, index))
 
 
-def _inside(kind: inspect.Type, step: str | int) -> list[inspect.Type]:
+def _problems_of_struct(
+    value: Mapping[str, Any], kinds: list[Any], at: Steps
+) -> Iterator[_Problem]:
+    """Yield what is wrong with an object, which is one of several if a tag says which."""
+    (struct, *others) = kinds
+    if others:
+        tag = value.get(struct.tag_field)
+        tagged = [kind for kind in kinds if kind.tag == tag]
+        if not tagged:
+            missing = struct.tag_field not in value
+            wrong = "expected a value, it is missing" if missing else ANOTHER_VALUE
+            if not missing and not isinstance(tag, str):
+                wrong = f"expected text, got {_NAMES[type(tag)]}"
+            yield (*at, struct.tag_field), wrong
+            return
+        struct = tagged[0]
+    fields = {field.encode_name: field for field in struct.fields}
+    for name, member in value.items():
+        inner = (*at, name)
+        if name in fields:
+            yield from _problems(member, fields[name].type, inner)
+        elif struct.forbid_unknown_fields and name != struct.tag_field:
+            yield inner, unknown_name(printable(name), fields, "field")
+    for name, field in fields.items():
+        if field.required and name not in value:
+            yield (*at, name), "expected a value, it is missing"
+
+
+def _wrong_scalar(value: Any, kind: Any, noun: str) -> str | None:
+    """Say what a text or number should have been, if it is out of bounds."""
+    if isinstance(kind, inspect.StrType):
+        if wrong := _wrong_length(value, kind, noun, "character"):
+            return wrong
+        if kind.pattern is not None and not re.search(kind.pattern, value):
+            return f"{noun} that matches {kind.pattern}"
+        return None
+    if kind.ge is not None and value < kind.ge:
+        return f"{noun} of at least {kind.ge}"
+    if kind.le is not None and value > kind.le:
+        return f"{noun} of at most {kind.le}"
+    if kind.gt is not None and value <= kind.gt:
+        return f"{noun}, more than {kind.gt}"
+    if kind.lt is not None and value >= kind.lt:
+        return f"{noun}, less than {kind.lt}"
+    return None if -(2**63) <= value < 2**64 or isinstance(value, float) else _DOUBLE_PRECISION
+
+
+def _wrong_special(value: str, kind: inspect.Type) -> str | None:
+    is_time = isinstance(kind, inspect.DateTimeType)
+    try:
+        msgspec.convert(value, datetime if is_time else UUID)
+    except msgspec.ValidationError:
+        return "a date and time as in 2026-03-01T10:00:00Z" if is_time else "a UUID"
+    return None
+
+
+def _wrong_length(value: Any, kind: Any, noun: str, unit: str) -> str | None:
+    if kind.min_length is not None and len(value) < kind.min_length:
+        return f"{noun} of at least {_counted(kind.min_length, unit)}"
+    if kind.max_length is not None and len(value) > kind.max_length:
+        return f"{noun} of at most {_counted(kind.max_length, unit)}"
+    return None
+
+
+def _counted(number: int, unit: str) -> str:
+    return f"{number} {unit}{'' if number == 1 else 's'}"
+
+
+def _alternatives(kind: inspect.Type) -> Iterator[inspect.Type]:
     match kind:
-        case inspect.StructType(fields=fields):
-            return [field.type for field in fields if field.encode_name == step]
-        case inspect.DictType(key_type=names, value_type=values):
-            return [values, names]
-        case inspect.TupleType(item_types=items) if isinstance(step, int):
-            return list(items[step : step + 1])
-        case (
-            inspect.ListType(item_type=item)
-            | inspect.VarTupleType(item_type=item)
-            | inspect.SetType(item_type=item)
-            | inspect.FrozenSetType(item_type=item)
-        ):
-            return [item]
-    return []
+        case inspect.UnionType(types=types):
+            for inner in types:
+                yield from _alternatives(inner)
+        case inspect.Metadata(type=inner):
+            yield from _alternatives(inner)
+        case _:
+            yield kind
 
 
-def _alternatives(kinds: Iterable[inspect.Type]) -> list[inspect.Type]:
-    found: list[inspect.Type] = []
-    for kind in kinds:
-        match kind:
-            case inspect.UnionType(types=types):
-                found += _alternatives(types)
-            case inspect.Metadata(type=inner):
-                found += _alternatives([inner])
-            case _:
-                found.append(kind)
-    return found
+def _types(kind: inspect.Type) -> tuple[type, ...]:
+    """Return the types that a parsed value of a kind may have; the first names it."""
+    match kind:
+        case inspect.LiteralType(values=values):
+            return tuple({type(value) for value in values})
+        case inspect.IntType():
+            return (int,)
+        case inspect.FloatType():
+            return (float, int)
+        case inspect.BoolType():
+            return (bool,)
+        case inspect.NoneType():
+            return (type(None),)
+        case inspect.StructType() | inspect.DictType():
+            return (dict,)
+        case inspect.CollectionType() | inspect.TupleType():
+            return (list, tuple)
+    return (str,)  # of the rest, also dates and UUIDs
 
 
-def _field_names(kinds: Iterable[inspect.Type]) -> list[str]:
-    return [
-        field.encode_name
-        for kind in kinds
-        if isinstance(kind, inspect.StructType)
-        for field in kind.fields
-    ]
-
-
-def _accepted_values(kinds: Iterable[inspect.Type]) -> list[str]:
-    return [
-        str(value)
-        for kind in kinds
-        if isinstance(kind, inspect.LiteralType)
-        for value in kind.values
-    ]
+def _choices(kind: inspect.Type) -> tuple[Any, ...]:
+    return kind.values if isinstance(kind, inspect.LiteralType) else ()

@@ -172,9 +172,8 @@ def read_settings(raw: object) -> CompanionSettings:
     """
     try:
         own = msgspec.convert(raw, CompanionSettings)
-    except msgspec.ValidationError as error:
-        written = json.dumps(raw) if isinstance(raw, Mapping) else ""
-        raise _invalid(*field_problem(error, CompanionSettings, written)) from None
+    except msgspec.ValidationError:
+        raise _invalid(*field_problem(raw, CompanionSettings)) from None
     problem = first_invalid_setting(own)
     if problem is not None:
         raise _invalid(*problem)

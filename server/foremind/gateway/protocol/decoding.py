@@ -23,7 +23,7 @@ from foremind.domain.errors import (
     StorageUnavailable,
     TokenLimitReached,
 )
-from foremind.domain.field_problems import ANOTHER_VALUE, decode_leniently, field_problem
+from foremind.domain.field_problems import ANOTHER_VALUE, decode_leniently, json_problem
 from foremind.domain.storable_text import LONE_SURROGATE, check_storable, half_character
 from foremind.gateway.protocol.client_messages import (
     MAX_FRAME_BYTES,
@@ -65,8 +65,8 @@ def decode(raw: str, max_text_chars: int) -> ClientMessage:
     """
     try:
         message = decode_leniently(raw, _decoder.decode)
-    except msgspec.ValidationError as error:
-        raise _invalid_field(error, raw) from None
+    except msgspec.ValidationError:
+        raise _invalid_field(raw) from None
     except NOT_JSON as error:
         half = half_character(raw)
         if half is not None:
@@ -169,9 +169,9 @@ def _identifier(value: object) -> str | None:
     return value if value.isascii() or not LONE_SURROGATE.search(value) else None
 
 
-def _invalid_field(error: msgspec.ValidationError, raw: str) -> InvalidMessage:
-    """Convert a refusal of msgspec into an error that names the field."""
-    path, expected = field_problem(error, ClientMessage, raw)
+def _invalid_field(raw: str) -> InvalidMessage:
+    """Return an error that names the field of a frame that was refused."""
+    path, expected = json_problem(raw, ClientMessage)
     if path == "type":
         reason = "" if expected == ANOTHER_VALUE else f"; {expected[:_MAX_PARAM_CHARS]}"
         return InvalidMessage(
