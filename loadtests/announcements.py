@@ -19,7 +19,7 @@ from pathlib import Path
 import asyncpg
 import numpy as np
 
-from foremind.app.announcing import announcing_database
+from foremind.app.core import announcing_database
 from foremind.domain.clock import SystemClock
 from foremind.domain.companion import CompanionFile
 from foremind.domain.settings.settings import load_settings

@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from foremind.app.builders import build_background_worker
-from foremind.app.core import Core
+from foremind.app.core import Core, build_background_worker
 from foremind.background.worker import BackgroundWorker
 from foremind.domain.companion import Behaviour, Companion, CompanionFile, CompanionSettings
 from foremind.domain.policy import LayerPolicy, policy_for

@@ -13,8 +13,7 @@ import pytest
 from pydantic import SecretStr
 
 import foremind.memory.erase
-from foremind.app.builders import build_eraser
-from foremind.app.core import Core
+from foremind.app.core import Core, build_eraser
 from foremind.app.server import serving
 from foremind.domain.companion import CompanionFile
 from foremind.domain.errors import NotFound, StorageUnavailable

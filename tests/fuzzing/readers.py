@@ -49,7 +49,7 @@ from foremind.memory import (
     scoring,
     short_answers,
 )
-from foremind.retrieval import attribution, classifiers, ranking, recall_gate, relationship_layers
+from foremind.retrieval import access_counts, classifiers, ranking, recall_gate, relationship_layers
 from foremind.retrieval.bm25 import to_candidate_set
 from foremind.retrieval.documents import chunking, html_text
 from foremind.text import (
@@ -133,7 +133,7 @@ def search(text: str, now: datetime) -> list[Recalled]:
     ]
     statistics = WordStatistics(len(candidates), 9.0, dict.fromkeys(terms, 1))
     ranked = ranking.rank(to_candidate_set(candidates, terms), query, statistics, _POLICY, now)
-    attribution.used_memories(text, ranked)
+    access_counts.used_memories(text, ranked)
     record_format.memory_lines(ranked, text, now)
     return ranked
 

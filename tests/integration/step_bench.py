@@ -7,8 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from foremind.app.builders import build_background_worker
-from foremind.app.core import Core, core
+from foremind.app.core import Core, build_background_worker, core
 from foremind.background.status import StepStatus
 from foremind.background.worker import BackgroundWorker
 from foremind.domain.companion import CompanionFile, CompanionSettings

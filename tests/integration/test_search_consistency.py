@@ -21,8 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from foremind.app.builders import build_corrector, build_eraser, build_retention_enforcer
-from foremind.app.core import Core, core
+from foremind.app.core import Core, build_corrector, build_eraser, build_retention_enforcer, core
 from foremind.cluster.announcement_bus import AnnouncementReceiver
 from foremind.cluster.freshness import Freshness
 from foremind.domain.announcements import Announcement, SessionTaken

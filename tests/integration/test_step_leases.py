@@ -15,8 +15,7 @@ from foremind.domain.step import (
     ScheduledStep,
     StepState,
 )
-from foremind.storage.curation_store import CurationStore
-from foremind.storage.step_store import StepStore
+from foremind.storage.background_store import CurationStore, StepStore
 from tests.conftest import owner_of
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)

@@ -8,8 +8,7 @@ from msgspec import Meta
 from foremind.api.responses import ErrorDetail
 from foremind.domain.hints import TextHint
 from foremind.domain.memory import LoreView, MemoryView
-from foremind.domain.prefetch import Outcome, SpeculativeWork
-from foremind.domain.turn import Status
+from foremind.domain.turn import Outcome, SpeculativeWork, Status
 from foremind.domain.user import MAX_NAME_CHARS
 
 _MAX_ID_CHARS = 128

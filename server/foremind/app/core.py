@@ -1,4 +1,4 @@
-"""Storage, embedding and search without any server: what evaluation and benchmarks need, too."""
+"""What every process of Foremind is built from, and what changes memories. No server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -6,20 +6,37 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from foremind.app.announcing import announcing_database
-from foremind.app.embedding import embedding_backend
+from foremind.background.step_definitions import HELD_FOR, STEPS_BY_NAME
+from foremind.background.step_runner import StepRunner
+from foremind.background.worker import BackgroundWorker
 from foremind.cluster.announcement_bus import AnnouncementBus
+from foremind.cluster.nats_bus import NatsAddress, NatsBus
+from foremind.cluster.postgres_bus import PostgresBus
 from foremind.domain.clock import Clock, SystemClock
 from foremind.domain.companion import CompanionSettings
 from foremind.domain.policy import policy_for
 from foremind.domain.settings.settings import Settings
+from foremind.llm.model_selection import ChatModels
+from foremind.memory.correct import Corrector
+from foremind.memory.erase import Eraser, UserEraser
+from foremind.memory.erasure_scope import SimilarityThresholds
+from foremind.memory.expiry import RetentionEnforcer
+from foremind.memory.importance_rating import ImportanceRater
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.calibration.calibrate import calibrated_model
 from foremind.retrieval.calibration.preparation import ready_model
 from foremind.retrieval.classifiers import TextClassifiers
+from foremind.retrieval.embedding.backend import EmbeddingBackend, Encoder, LocalBackend
+from foremind.retrieval.embedding.manifest import Manifest, calibrated_passage_cosine
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.retrieval.embedding.remote_backend import (
+    EmbeddingClient,
+    EmbeddingEndpoint,
+    RemoteBackend,
+)
 from foremind.retrieval.embedding.service import EmbeddingService
+from foremind.retrieval.relationship_layers import MIN_EPISODE_COSINE, MIN_TOPIC_COSINE
 from foremind.retrieval.search import (
     GatedSearch,
     MemorySearch,
@@ -30,12 +47,70 @@ from foremind.retrieval.search import (
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.services import RuntimeServices
 from foremind.runtime.supervision import Supervisor, begin, stop
+from foremind.storage.background_store import CurationStore, StepStore
 from foremind.storage.database import Database
 from foremind.storage.embedded_postgres import EmbeddedPostgres, as_server, embedded_postgres
-from foremind.storage.migrations import migrate
-from foremind.storage.model_binding import bind_model
+from foremind.storage.migrations import bind_model, migrate
 from foremind.storage.quotas import UserQuota
 from foremind.storage.stores import Stores
+
+
+async def embedding_backend(
+    encoder: Encoder, manifest: Manifest, runtime: RuntimeServices
+) -> EmbeddingBackend:
+    """Return the configured backend; the caller closes it.
+
+    Raises:
+        ModelUnusable: the embeddings server has another model than this one.
+    """
+    settings = runtime.settings
+    local = LocalBackend(encoder)
+    if not settings.embedding_url:
+        return local
+    key = settings.embedding_key
+    endpoint = EmbeddingEndpoint(
+        settings.embedding_url,
+        None if key is None else key.get_secret_value(),
+        settings.embedding_server_model or manifest.name,
+        settings.embedding_timeout_s,
+        settings.embedding_connections,
+    )
+    client = EmbeddingClient(endpoint, manifest.dimension)
+    backend = RemoteBackend(client, local, runtime.clock, runtime.metrics, runtime.supervisor)
+    return await backend.start()
+
+
+@asynccontextmanager
+async def announcing_database(
+    url: str, size: int, runtime: RuntimeServices
+) -> AsyncIterator[tuple[Database, AnnouncementBus]]:
+    """Open a pool of at most `size` connections, and what carries its announcements.
+
+    Raises:
+        InvalidFile: the credentials file of NATS cannot be used.
+        DatabaseUnsuitable: row-level security does not apply to this login.
+    """
+    settings, clock, metrics = runtime.settings, runtime.clock, runtime.metrics
+    timeout_s = settings.database_timeout_s
+    if settings.nats_url is None:
+        bus = PostgresBus(url, clock, metrics, runtime.supervisor)
+        async with Database.connect(url, size=size, timeout_s=timeout_s, publisher=bus) as database:
+            yield database, bus
+        return
+
+    async def subject() -> str:
+        # One subject per database: identifiers mean nothing in another.
+        identity = await database.value("database_identity")
+        return f"foremind.{identity}.announcements"
+
+    address = NatsAddress(settings.nats_url.get_secret_value(), settings.nats_credentials)
+    nats = NatsBus(address, subject, clock, metrics, runtime.supervisor)
+    async with (
+        Database.connect(url, size=size, timeout_s=timeout_s, publisher=nats) as database,
+        nats,
+    ):
+        yield database, nats
+
 
 # Allowed for a turn on top of the model's own timeout, until its reply is stored.
 _STORE_REPLY_S = 60.0
@@ -153,3 +228,76 @@ async def _warm_up(embedder: EmbeddingService, search: MemorySearch, settings: S
     vector = await embedder.embed_query(text, Priority.ENTER)
     policy = policy_for(CompanionSettings(), settings).recall
     await search.search(Query(0, text, vector, policy, datetime.now(UTC)))
+
+
+def build_eraser(components: Core) -> Eraser:
+    """Return what erases memories, transcripts and records on request."""
+    return Eraser(
+        components.database,
+        components.ingester,
+        components.embedder,
+        components.runtime.clock,
+        _similarity_thresholds(components),
+    )
+
+
+def build_user_eraser(components: Core) -> UserEraser:
+    """Return what erases users with all that they said."""
+    return UserEraser(components.stores.users, build_eraser(components), components.runtime.clock)
+
+
+def build_corrector(components: Core) -> Corrector:
+    """Return what corrects memories."""
+    return Corrector(
+        components.database,
+        components.embedder,
+        components.ingester,
+        components.runtime.clock,
+        _similarity_thresholds(components),
+        components.stores.quota,
+    )
+
+
+def build_retention_enforcer(components: Core) -> RetentionEnforcer:
+    """Return what removes expired data."""
+    return RetentionEnforcer(
+        components.database, components.ingester, components.embedder, components.runtime.clock
+    )
+
+
+def build_background_worker(
+    components: Core, chat_models: ChatModels, has_peers: Callable[[], bool] = lambda: False
+) -> BackgroundWorker:
+    """Return the worker that ingests turns and maintains layers; it runs while it is entered.
+
+    Args:
+        has_peers: whether other processes serve relationships of the same database.
+    """
+    curation_store = CurationStore(components.database)
+    runner = StepRunner(
+        curation_store,
+        components.stores,
+        components.embedder,
+        chat_models,
+        build_retention_enforcer(components),
+        build_eraser(components),
+        ImportanceRater(chat_models, components.stores.memories, components.ingester),
+        components.runtime,
+    )
+    return BackgroundWorker(
+        curation_store,
+        StepStore(components.database, HELD_FOR, STEPS_BY_NAME),
+        runner,
+        components.ingester,
+        components.runtime,
+        has_peers,
+    )
+
+
+def _similarity_thresholds(components: Core) -> SimilarityThresholds:
+    """Return the cosines from which two stored texts count as being about the same."""
+    manifest = components.embedder.manifest
+    return SimilarityThresholds(
+        calibrated_passage_cosine(manifest, MIN_TOPIC_COSINE),
+        calibrated_passage_cosine(manifest, MIN_EPISODE_COSINE),
+    )

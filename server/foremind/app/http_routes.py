@@ -13,7 +13,8 @@ from foremind.api.chat_completions import ChatCompletionServices, chat_completio
 from foremind.api.dependencies import EditingServices, RelationshipServices, TransferServices
 from foremind.api.document_routes import document_routes
 from foremind.api.event_routes import event_routes
-from foremind.api.mcp_routes import McpServices, mcp_routes
+from foremind.api.mcp_routes import McpServices, MessageAnswers, mcp_routes
+from foremind.api.mcp_tools import ChargeMessage, ToolServices
 from foremind.api.memory_routes import memory_routes
 from foremind.api.openapi import openapi
 from foremind.api.origin_guard import OriginGuard
@@ -27,9 +28,9 @@ from foremind.api.spooled_bodies import SpooledResponses
 from foremind.api.transfer_routes import transfer_routes
 from foremind.api.turn_routes import TurnServices, turn_routes
 from foremind.api.user_routes import UserServices, user_routes
-from foremind.app.builders import build_corrector, build_eraser, build_user_eraser
-from foremind.app.core import Core
-from foremind.app.mcp_startup import start_mcp_server
+from foremind.app.core import Core, build_corrector, build_eraser, build_user_eraser
+from foremind.auth.authority import Authority
+from foremind.domain.errors import SetupError
 from foremind.gateway.connection import SocketEndpoint
 from foremind.gateway.protocol.asyncapi import asyncapi
 from foremind.gateway.session_registry import SessionRegistry
@@ -41,9 +42,34 @@ from foremind.memory.import_relationship import RelationshipImporter
 from foremind.memory.manual_edits import ManualEditor, RecordRemover
 from foremind.memory.remember import Rememberer
 from foremind.runtime.fair_queue import ConnectionQueue
-from foremind.storage.curation_store import CurationStore
+from foremind.storage.background_store import CurationStore
 from foremind.storage.probe import DatabaseProbe
 from foremind.storage.transfer_store import TransferStore
+
+
+async def start_mcp_server(
+    views: RelationshipServices,
+    authority: Authority,
+    rememberer: Rememberer,
+    charge: ChargeMessage,
+    stack: AsyncExitStack,
+) -> MessageAnswers | None:
+    """Start the MCP server on a stack; return None if it is off.
+
+    Raises:
+        SetupError: its SDK is not installed.
+    """
+    if not views.runtime.settings.mcp:
+        return None
+    try:
+        from foremind.api.mcp_server import McpServer  # noqa: PLC0415 - takes a second
+    except ModuleNotFoundError as error:
+        raise SetupError(
+            f"FOREMIND_MCP needs the module {error.name}: pip install 'foremind[mcp]'"
+        ) from None
+    server = McpServer(ToolServices(views, authority, rememberer, charge))
+    return await stack.enter_async_context(server.running())
+
 
 # Searches of programs run one at a time, below what is typed; callers take turns.
 _MAX_WAITING_SEARCHES = 50  # of one caller

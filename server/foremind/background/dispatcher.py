@@ -27,8 +27,7 @@ from foremind.domain.step import (
     place_of,
 )
 from foremind.runtime.supervision import TaskSet
-from foremind.storage.curation_store import CurationStore
-from foremind.storage.step_store import MAX_STATES, StepStore
+from foremind.storage.background_store import MAX_STATES, CurationStore, StepStore
 
 # A worker that does not renew its leases is presumed dead. What players say next needs to be
 # ingested sooner than work that a stall of some seconds should not repeat.

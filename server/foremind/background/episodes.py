@@ -46,7 +46,7 @@ from foremind.llm.answer_gate import AnswerGate, without_repetitions
 from foremind.llm.prompt.assembly import MAX_TURNS as MAX_PROMPT_TURNS
 from foremind.memory.manual_edits import episode_keys
 from foremind.runtime.offload import run_or_offload
-from foremind.storage.curation_store import MAX_TURNS
+from foremind.storage.background_store import MAX_TURNS
 from foremind.storage.record_store import RecordChanges
 from foremind.text.languages.prompt_words import heading_in, record_words
 from foremind.text.tokenization import terms_key, terms_of, words_of

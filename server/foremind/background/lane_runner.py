@@ -21,8 +21,8 @@ from foremind.domain.clock import Clock
 from foremind.domain.errors import Conflict, ForemindError, StorageUnavailable, TokenLimitReached
 from foremind.domain.step import INGEST_LEASE, Claim, FinishedStep, StepState
 from foremind.memory.ingest import MAX_TURNS, MemoryIngester
+from foremind.storage.background_store import MAX_STATES, StepStore
 from foremind.storage.database import DatabaseConnection
-from foremind.storage.step_store import MAX_STATES, StepStore
 
 _log = structlog.get_logger("foremind.background")
 

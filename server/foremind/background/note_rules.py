@@ -16,7 +16,7 @@ from foremind.background.extractive_summary import (
 from foremind.background.prompts import NoteOperation
 from foremind.domain.companion import PROFILE_SLOTS, SignificanceRules
 from foremind.domain.record import NO_DETAILS, Details, Record
-from foremind.llm.prompt.wordings import in_first_person
+from foremind.llm.prompt.record_format import in_first_person
 from foremind.memory.exclusive_facts import values_of
 from foremind.memory.scoring import minimum_scores_in, score_significance
 from foremind.text.questions import is_pure_question

@@ -9,8 +9,8 @@ import numpy as np
 from foremind.background.curation_context import CurationContext
 from foremind.background.extractive_summary import Utterance, is_about
 from foremind.domain.record import Details, NewRecord, Record, is_manual
+from foremind.retrieval.embedding.manifest import calibrated_passage_cosine
 from foremind.retrieval.relationship_layers import MIN_EPISODE_COSINE
-from foremind.retrieval.similarity_calibration import calibrated_passage_cosine
 from foremind.storage.record_store import RecordChanges
 from foremind.text.tokenization import terms_key, terms_of, words_of
 

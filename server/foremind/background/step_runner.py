@@ -29,7 +29,7 @@ from foremind.memory.expiry import RetentionEnforcer
 from foremind.memory.importance_rating import ImportanceRater
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.services import RuntimeServices
-from foremind.storage.curation_store import CurationStore
+from foremind.storage.background_store import CurationStore
 from foremind.storage.stores import Stores
 
 Handler = Callable[[CurationContext], Awaitable[Outcome]]

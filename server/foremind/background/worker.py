@@ -20,8 +20,7 @@ from foremind.domain.step import RULES_PLACE, Claim, place_of
 from foremind.memory.ingest import MemoryIngester
 from foremind.runtime.services import RuntimeServices
 from foremind.runtime.supervision import SupervisedLoop
-from foremind.storage.curation_store import CurationStore
-from foremind.storage.step_store import StepStore
+from foremind.storage.background_store import CurationStore, StepStore
 
 _RENEW_INTERVAL_S = 3.0
 _DAY = timedelta(days=1)

@@ -9,8 +9,7 @@ import typer
 from rich import print as rich_print
 from rich.table import Table
 
-from foremind.app.announcing import announcing_database
-from foremind.app.core import database_url
+from foremind.app.core import announcing_database, database_url
 from foremind.cards.card_fields import card_of, check_card, companion_of
 from foremind.cards.card_file import MAX_FILE_BYTES, CardFormat, read_card, write_card
 from foremind.cli.running import run, say

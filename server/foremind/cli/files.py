@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 import typer
 
-from foremind.app.builders import build_eraser
-from foremind.app.core import Core, core
+from foremind.app.core import Core, build_eraser, core
 from foremind.cli.running import run, say
 from foremind.domain.errors import Conflict, InvalidFile, ModelServerError, NotFound, TooLarge
 from foremind.domain.policy import policy_for
@@ -35,7 +34,7 @@ from foremind.memory.markdown_files import (
     find_edits,
     render_folder,
 )
-from foremind.storage.curation_store import CurationStore
+from foremind.storage.background_store import CurationStore
 from foremind.storage.relationship_store import RelationshipStore
 
 app = typer.Typer(

@@ -5,8 +5,8 @@ import sys
 import typer
 
 from foremind import __version__
-from foremind.cli import chat, companions, db, embed, files, models, serve, tokens
-from foremind.cli.evaluation_commands import add_evaluation_command
+from foremind.cli import chat, companions, db, files, models, serve, tokens
+from foremind.cli.running import add_evaluation_command
 from foremind.domain.errors import ForemindError
 from foremind.domain.settings.settings import load_settings
 from foremind.runtime.logs import configure_logging
@@ -19,7 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("serve")(serve.serve)
-app.command("embed")(embed.embed)
+app.command("embed")(serve.embed)
 app.command("chat")(chat.chat)
 add_evaluation_command(
     app,

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 from rich import print as rich_print
 from rich.table import Table
 
-from foremind.cli.evaluation_commands import add_evaluation_command
-from foremind.cli.running import say
+from foremind.cli.running import add_evaluation_command, say
 from foremind.domain.errors import ModelUnusable
 from foremind.domain.settings.settings import load_settings
 from foremind.retrieval.calibration.calibrate import needs_calibration

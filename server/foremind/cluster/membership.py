@@ -8,7 +8,7 @@ from foremind.cluster.ring import Gateway, Ring
 from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
-from foremind.storage.gateway_store import GatewayStore
+from foremind.storage.presence import GatewayStore
 
 _POLL_S = 1.0
 _LEAVE_S = 1.5  # until the other gateways have polled

@@ -10,8 +10,7 @@ import msgspec
 from foremind.domain.errors import ForemindError
 from foremind.domain.hints import NO_HINTS, PlayerHints
 from foremind.domain.memory import LoreView, MemoryView
-from foremind.domain.prefetch import Outcome, SpeculativeWork
-from foremind.domain.turn import Speaker, Status
+from foremind.domain.turn import Outcome, Speaker, SpeculativeWork, Status
 
 #: The session that a turn belongs to: the one that goes on, if any; one that begins; or this one.
 SessionChoice = Literal["current", "new"] | UUID

@@ -8,11 +8,10 @@ from foremind.auth.principal import Principal
 from foremind.cards.card_fields import greetings_of
 from foremind.domain.announcements import MemoryAnnouncement
 from foremind.domain.companion import Companion
-from foremind.domain.memory import LoreView
+from foremind.domain.memory import LoreView, MemoryView, Recalled
 from foremind.domain.policy import Policy
-from foremind.domain.prefetch import Outcome, SpeculativeWork, Trigger
 from foremind.domain.session_state import SessionState
-from foremind.domain.turn import StoredTurn, Turn
+from foremind.domain.turn import Outcome, SpeculativeWork, StoredTurn, Trigger, Turn
 from foremind.gateway.protocol.client_messages import UserClaim
 from foremind.gateway.protocol.server_events import (
     PROTOCOL,
@@ -29,8 +28,25 @@ from foremind.gateway.protocol.server_events import (
     TurnView,
 )
 from foremind.lore.activation import ActiveLore
-from foremind.retrieval.memory_views import memory_view
+from foremind.text.time_ago import age_in_words
 from foremind.typeahead.context_cache import PreparedContext
+
+
+def memory_view(memory: Recalled, now: datetime, language: str) -> MemoryView:
+    """Return a recalled memory with its age as of `now`, in the player's time zone and language."""
+    return MemoryView(
+        id=str(memory.id),
+        content=memory.content,
+        score=memory.score,
+        significance=memory.significance,
+        created_at=memory.created_at,
+        speaker=memory.speaker,
+        memory_type=memory.memory_type,
+        age=age_in_words(memory.created_at, now, language),
+        relevance=memory.relevance,
+        superseded=memory.superseded,
+    )
+
 
 MAX_LORE_VIEWS = 100  # that one event names, of the entries that a draft activates
 

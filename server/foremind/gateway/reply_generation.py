@@ -8,8 +8,7 @@ import structlog
 
 from foremind.domain.errors import ForemindError
 from foremind.domain.policy import LayerPolicy, Policy
-from foremind.domain.prefetch import SpeculativeWork
-from foremind.domain.turn import StoredTurn
+from foremind.domain.turn import SpeculativeWork, StoredTurn
 from foremind.gateway.conversation import LiveConversation, SessionLore
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
 from foremind.gateway.protocol.client_messages import MessageSend

@@ -31,10 +31,9 @@ from foremind.domain.announcements import (
 )
 from foremind.domain.errors import ForemindError, InvalidMessage, StorageUnavailable
 from foremind.domain.policy import Policy
-from foremind.domain.prefetch import Trigger
 from foremind.domain.relationship import companion_id_of
 from foremind.domain.session_state import StatePatch
-from foremind.domain.turn import OpenedSession
+from foremind.domain.turn import OpenedSession, Trigger
 from foremind.gateway.conversation import LiveConversation, LiveState, Participants, SessionLore
 from foremind.gateway.event_builders import (
     memory_stored,

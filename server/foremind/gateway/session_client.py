@@ -5,7 +5,7 @@ from cachetools import LRUCache
 from foremind.auth.principal import Principal
 from foremind.domain.announcements import MemoryAnnouncement
 from foremind.domain.errors import ForemindError, NotAuthenticated
-from foremind.domain.prefetch import Trigger
+from foremind.domain.turn import Trigger
 from foremind.gateway.event_builders import context_ready
 from foremind.gateway.event_stream import EventListener, EventStream
 from foremind.gateway.protocol.decoding import DecodingProblem, error_body

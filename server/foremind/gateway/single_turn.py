@@ -36,7 +36,7 @@ from foremind.domain.turn_request import (
     TurnReply,
     TurnRequest,
 )
-from foremind.gateway.event_builders import lore_views
+from foremind.gateway.event_builders import lore_views, memory_view
 from foremind.gateway.flow_control import cost_of
 from foremind.gateway.handshake import find_open_companion, open_session
 from foremind.gateway.protocol.client_messages import (
@@ -63,7 +63,6 @@ from foremind.gateway.session_registry import SessionRegistry
 from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import counter_for
-from foremind.retrieval.memory_views import memory_view
 from foremind.runtime.offload import run_or_offload
 
 _Answer = (

@@ -24,9 +24,9 @@ import structlog
 
 from foremind.domain.clock import Clock, Timer
 from foremind.domain.errors import ForemindError
-from foremind.domain.prefetch import SpeculativeWork, Trigger
 from foremind.domain.settings.setting_definitions import Ahead as SpeculationMode
 from foremind.domain.settings.setting_definitions import LayerName
+from foremind.domain.turn import SpeculativeWork, Trigger
 from foremind.gateway.gated_reply import GatedReply
 from foremind.llm.openai_model import OpenAIChatModel
 from foremind.llm.prompt.assembly import AssembledPrompt

@@ -7,8 +7,7 @@ import structlog
 
 from foremind.domain.announcements import ReplyStored
 from foremind.domain.clock import Clock
-from foremind.domain.exchange import MAX_REPLIES, LastExchange, MadeReply, require_last
-from foremind.domain.turn import OpenedSession
+from foremind.domain.turn import MAX_REPLIES, LastExchange, MadeReply, OpenedSession, require_last
 from foremind.memory.erase import Eraser, Replacement
 from foremind.storage.database import DatabaseConnection
 from foremind.storage.erasure_store import ErasureReader, ErasureTransaction

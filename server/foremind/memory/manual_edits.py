@@ -25,7 +25,7 @@ from foremind.domain.record import (
 from foremind.memory.erase import Eraser, ErasureReceipt
 from foremind.memory.profile import Slots, removal_key, replaced_by_manual
 from foremind.retrieval.embedding.service import EmbeddingService
-from foremind.storage.curation_store import CurationStore
+from foremind.storage.background_store import CurationStore
 from foremind.storage.record_store import RecordStore, digest_of
 from foremind.text.tokenization import terms_key, words_of
 

@@ -1,16 +1,37 @@
-"""Access counts of records: how often each is in a prompt, counted here and written in batches."""
+"""Which memories replies used, and how often each record is in a prompt."""
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
 from foremind.domain.errors import ForemindError
+from foremind.domain.memory import Recalled
 from foremind.domain.record import Use
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
 from foremind.storage.record_store import RecordStore
+from foremind.text.tokenization import terms_of
+
+# A reply uses a memory if it contains two of its terms, and a third of all of them.
+_MIN_SHARED_TERMS = 2
+_MIN_SHARE = 1 / 3
+
+
+def used_memories(reply: str, memories: Sequence[Recalled]) -> list[int]:
+    """Return the ids of the memories that `reply` uses."""
+    reply_terms = set(terms_of(reply))
+    return [memory.id for memory in memories if _uses(reply_terms, set(terms_of(memory.content)))]
+
+
+def _uses(reply_terms: set[str], memory_terms: set[str]) -> bool:
+    shared = len(reply_terms & memory_terms)
+    return (
+        shared >= min(_MIN_SHARED_TERMS, len(memory_terms))
+        and shared >= _MIN_SHARE * len(memory_terms) > 0
+    )
+
 
 _WRITE_INTERVAL_S = 5.0
 MAX_PENDING_RECORDS = 10_000  # records with unwritten counts; accesses of others are not counted

@@ -31,9 +31,8 @@ from foremind.llm.prompt.record_format import (
 )
 from foremind.llm.prompt.sections import Section, StandingLayers, section, standing_sections
 from foremind.llm.prompt.token_counter import CountTokens
-from foremind.retrieval.embedding.manifest import Manifest
+from foremind.retrieval.embedding.manifest import Manifest, calibrated_cosine
 from foremind.retrieval.recall_gate import asks_for_memory
-from foremind.retrieval.similarity_calibration import calibrated_cosine
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.tokenization import EVERYDAY_NAMES, everyday_names_in, words_of
 

@@ -15,14 +15,13 @@ from foremind.domain.announcements import MemoriesForgotten, RelationshipDeleted
 from foremind.domain.companion import KINDS
 from foremind.domain.erasure import RecordText, ShownState, TranscriptText
 from foremind.domain.errors import NotFound
-from foremind.domain.exchange import LastExchange
 from foremind.domain.memory import Fact, MemoryText
 from foremind.domain.record import Details, Status
 from foremind.domain.relationship import ChangeSet
 from foremind.domain.session_state import SessionState
 from foremind.domain.settings.setting_definitions import ExpiringName
 from foremind.domain.step import RULES_PLACE
-from foremind.domain.turn import ExchangeTurn
+from foremind.domain.turn import ExchangeTurn, LastExchange
 from foremind.storage.database import Database, DatabaseConnection
 from foremind.storage.memory_store import decode_exchange_turn
 from foremind.storage.record_store import delete_records, records_made_of

@@ -1,12 +1,13 @@
-"""Shows other processes that this one is alive, by a lock that ends with its connection."""
+"""Which gateways there are: each shows that it is alive by a lock that ends with its connection."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 from foremind.domain.clock import Clock
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
-from foremind.storage.database import MAX_SILENCE_S, hold_connection
+from foremind.storage.database import MAX_SILENCE_S, Database, hold_connection
 from foremind.storage.named_queries import load_queries
 
 
@@ -50,3 +51,34 @@ class PresenceKeeper:
         number = secrets.randbits(62)
         await connection.execute(load_queries()["lock_presence"], number)
         self._presence.number = number
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGateway:
+    """A gateway that is alive."""
+
+    name: str
+    url: str
+    presence: int
+    draining: bool
+
+
+class GatewayStore:
+    """Reads and writes the gateways of a database; every call may raise StorageUnavailable."""
+
+    def __init__(self, database: Database, presence: Presence) -> None:
+        self._database = database
+        #: By which the others see that this gateway is alive.
+        self.presence = presence
+
+    async def alive(self) -> Sequence[StoredGateway]:
+        """Return the gateways that are alive, draining or not, by name."""
+        return [StoredGateway(**row) for row in await self._database.rows("live_gateways")]
+
+    async def put(self, name: str, url: str, presence: int) -> None:
+        """Record a gateway that is not draining, and delete those that have ended."""
+        await self._database.execute("put_gateway", name, url, presence)
+
+    async def drain(self, name: str) -> None:
+        """Record that this process, if it is the gateway of that name, accepts no more sessions."""
+        await self._database.execute("drain_gateway", name, self.presence.number)

@@ -6,9 +6,8 @@ from datetime import timedelta
 from foremind.storage.companion_store import CompanionStore
 from foremind.storage.database import Database
 from foremind.storage.document_store import DocumentStore
-from foremind.storage.gateway_store import GatewayStore
 from foremind.storage.memory_store import MemoryStore
-from foremind.storage.presence import Presence
+from foremind.storage.presence import GatewayStore, Presence
 from foremind.storage.quotas import UserQuota
 from foremind.storage.record_store import RecordStore
 from foremind.storage.relationship_store import RelationshipStore, StateStore, VersionStore

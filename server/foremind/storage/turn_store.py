@@ -10,7 +10,6 @@ import asyncpg
 
 from foremind.domain.announcements import ReplyStored, SessionTaken
 from foremind.domain.errors import Conflict, NotAuthenticated, NotFound, StorageUnavailable
-from foremind.domain.exchange import MAX_REPLIES, LastExchange, MadeReply
 from foremind.domain.relationship import relationship_id_of
 from foremind.domain.step import (
     GATHERED_FOR,
@@ -20,8 +19,11 @@ from foremind.domain.step import (
     WITH_REPLY,
 )
 from foremind.domain.turn import (
+    MAX_REPLIES,
     AnswerElsewhere,
     InForce,
+    LastExchange,
+    MadeReply,
     OpenedSession,
     ReportedEvent,
     SessionTurn,

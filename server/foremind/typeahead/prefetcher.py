@@ -8,7 +8,7 @@ import structlog
 
 from foremind.domain.clock import Clock, Timer
 from foremind.domain.errors import TemporaryError
-from foremind.domain.prefetch import Outcome, Trigger
+from foremind.domain.turn import Outcome, Trigger
 from foremind.llm.prompt.sections import StandingLayers
 from foremind.lore.activation import NO_LORE, ActiveLore
 from foremind.retrieval.embedding.priority_queue import Priority

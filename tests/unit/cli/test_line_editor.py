@@ -2,7 +2,7 @@
 
 import pytest
 
-from foremind.cli.line_editor import (
+from foremind.cli.chat import (
     Entered,
     LeavePressed,
     LineEditor,

@@ -34,11 +34,7 @@ from foremind.domain.record import LayersState
 from foremind.domain.session_state import NO_STATE, SessionState
 from foremind.domain.settings.settings import Settings
 from foremind.domain.turn import OpenedSession, Turn
-from foremind.domain.versions import (
-    CompanionVersions,
-    RelationshipVersions,
-    VersionsInForce,
-)
+from foremind.domain.versions import CompanionVersions, RelationshipVersions, VersionsInForce
 from foremind.gateway.flow_control import AddressLimits, AddressSlot
 from foremind.gateway.handshake import Handshake
 from foremind.gateway.live_settings import LiveSettings

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from foremind.domain.memory import Recalled
-from foremind.retrieval.attribution import used_memories
+from foremind.retrieval.access_counts import used_memories
 
 
 def recalled(number: int, content: str) -> Recalled:

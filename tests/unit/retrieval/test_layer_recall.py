@@ -8,12 +8,12 @@ import pytest
 from msgspec import structs
 
 from foremind.domain.record import NO_DETAILS, Record
-from foremind.retrieval.embedding.manifest import Manifest
-from foremind.retrieval.relationship_layers import RecordIndex, references_in, topic_weight
-from foremind.retrieval.similarity_calibration import (
+from foremind.retrieval.embedding.manifest import (
+    Manifest,
     calibrated_cosine,
     calibrated_passage_cosine,
 )
+from foremind.retrieval.relationship_layers import RecordIndex, references_in, topic_weight
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 

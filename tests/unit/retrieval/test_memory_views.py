@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from foremind.domain.memory import Recalled
-from foremind.retrieval.memory_views import memory_view
+from foremind.gateway.event_builders import memory_view
 
 
 def test_an_age_is_counted_in_the_players_days_and_told_in_the_players_language() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.domain.prefetch import Trigger
+from foremind.domain.turn import Trigger
 from foremind.gateway.speculation import (
     MAX_PREFILLS,
     MAX_SETTLED_PREFILLS,

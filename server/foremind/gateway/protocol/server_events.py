@@ -7,8 +7,8 @@ import msgspec
 from msgspec import Struct
 
 from foremind.domain.memory import LoreView, MemoryView
-from foremind.domain.prefetch import Outcome, SpeculativeWork, Trigger
 from foremind.domain.session_state import NO_STATE, SessionState
+from foremind.domain.turn import Outcome, SpeculativeWork, Trigger
 from foremind.gateway.protocol.client_messages import UserClaim
 
 ConsentStatus = Literal["assumed", "given", "missing"]

@@ -17,8 +17,7 @@ from foremind.cluster.missed_changes import outdates_reply
 from foremind.domain.companion import Companion
 from foremind.domain.errors import ForemindError, StorageUnavailable
 from foremind.domain.policy import Policy
-from foremind.domain.prefetch import SpeculativeWork
-from foremind.domain.turn import AnswerElsewhere, InForce, StoredTurn
+from foremind.domain.turn import AnswerElsewhere, InForce, SpeculativeWork, StoredTurn
 from foremind.gateway.conversation import LiveConversation, SessionLore, split_sentences
 from foremind.gateway.event_builders import duplicate_accepted, message_accepted
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
@@ -36,7 +35,7 @@ from foremind.gateway.turns.request_queue import (
 )
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import counter_for
-from foremind.retrieval.attribution import used_memories
+from foremind.retrieval.access_counts import used_memories
 from foremind.runtime.offload import run_or_offload
 from foremind.runtime.supervision import begin
 from foremind.text.pin_requests import text_to_pin

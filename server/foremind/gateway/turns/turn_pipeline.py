@@ -9,8 +9,7 @@ import structlog
 
 from foremind.domain.errors import ForemindError, NotFound
 from foremind.domain.policy import Policy
-from foremind.domain.prefetch import Trigger
-from foremind.domain.turn import Speaker
+from foremind.domain.turn import Speaker, Trigger
 from foremind.gateway.conversation import LiveConversation, SessionLore
 from foremind.gateway.event_builders import turn_view
 from foremind.gateway.protocol.client_messages import (

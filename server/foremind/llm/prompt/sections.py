@@ -12,9 +12,8 @@ from foremind.domain.record import MadeBy, Record, is_manual, of_layer
 from foremind.domain.session_state import Flag, SessionState
 from foremind.domain.settings.setting_definitions import LayerName
 from foremind.llm.prompt.quoted_lines import QuotedLine, line, quoted
-from foremind.llm.prompt.record_format import day_in_words, note_line
+from foremind.llm.prompt.record_format import day_in_words, note_line, wordings
 from foremind.llm.prompt.token_counter import CountTokens
-from foremind.llm.prompt.wordings import wordings
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.languages.prompt_words import day_in, english_day, label_in, prompt_words
 from foremind.text.sentences import key_of_words, sentence_keys
