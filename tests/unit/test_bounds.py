@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from foremind.domain.announcements import MemoriesForgotten
 from foremind.domain.errors import ForemindError
 from foremind.domain.policy import ChatModelPolicy
 from foremind.domain.settings.settings import load_settings
@@ -17,10 +18,13 @@ from foremind.gateway.transport.admission import Admission, AdmittedConnection
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.layout import Message
 from foremind.llm.slots import SlotPool
+from foremind.memory import cache_erasure, scoring
 from foremind.retrieval.embedding.priority_queue import EmbeddingQueue, Priority
 from foremind.runtime.fair_queue import FairQueue
 from foremind.runtime.metrics import Metrics
 from foremind.text import tokenization
+from foremind.text.languages import detection
+from foremind.text.statements import extraction
 from tests.conftest import ROOT
 
 _PACKAGES = (ROOT / "server" / "foremind", ROOT / "clients" / "python" / "foremind_client")
@@ -132,6 +136,30 @@ def cached_hashes() -> int:
     return tokenization.hash_of.cache_info().currsize
 
 
+def cached_languages() -> int:
+    """Texts whose languages are cached."""
+    for number in range(4_500):
+        detection.language_of(f"text {number}")
+    return detection._language_of.cache_info().currsize
+
+
+def cached_statements() -> int:
+    """Texts whose statements are cached."""
+    for number in range(600):
+        extraction.statements_in(f"text {number}")
+    return extraction._statements_in.cache_info().currsize
+
+
+def cached_scores() -> int:
+    """Texts whose scores are cached; long ones are not."""
+    for number in range(4_500):
+        scoring.significance_by_words(f"text {number}")
+    size = scoring._cached_score.cache_info().currsize
+    scoring.significance_by_words("long " * 101)
+    assert scoring._cached_score.cache_info().misses == 4_500
+    return size
+
+
 @pytest.mark.parametrize(
     ("overfill", "bound"),
     [
@@ -144,15 +172,17 @@ def cached_hashes() -> int:
         (unidentified_bytes, 10_000),
         (cached_stems, 20_000),
         (cached_hashes, 50_000),
+        (cached_languages, 4_000),
+        (cached_statements, 500),
+        (cached_scores, 4_000),
     ],
 )
 def test_an_overfilled_cache_or_queue_stays_within_its_bound(
     overfill: Callable[[], int], bound: int
 ) -> None:
-    """And is nearly full, so that the test counts what it filled."""
+    """And is nearly full, so that the test counts what it filled. An erasure empties it."""
     assert bound * 0.8 <= overfill() <= bound
-    tokenization.clear_stem_cache()
-    tokenization.clear_hash_cache()
+    cache_erasure.on_announcement(MemoriesForgotten(1, 1, 1, 1, None, 1))
 
 
 def unbounded(path: Path) -> Iterator[str]:

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from foremind.domain.companion import SignificanceRules
-from foremind.memory.scoring import score_significance
+from foremind.memory.scoring import significance_by_words
 from foremind.memory.short_answers import is_informative
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.languages.prompt_words import date_in
@@ -124,32 +123,32 @@ def top_sentences(utterances: Sequence[Utterance], limit: int) -> list[Sentence]
     """
     names = {utterance.name for utterance in utterances}
     sentences = [
-        (utterance, text, frozenset(terms_of(text)) - _FILLER_WORDS)
+        (utterance, text, frozenset(terms_of(text)))
         for utterance in utterances
         for text in sentences_of(utterance.text)
         if utterance.by_user or is_informative(text, _known_of(utterance, names))
     ]
     frequency: Counter[str] = Counter()
     # What is said over and over counts once, or who goes round in circles would tell it all.
-    for said in {terms for _, _, terms in sentences}:
+    for said in {terms - _FILLER_WORDS for _, _, terms in sentences}:
         frequency.update(said)
     scored = []
-    for position, (utterance, text, terms) in enumerate(sentences):
+    for position, (utterance, text, all_terms) in enumerate(sentences):
+        terms = all_terms - _FILLER_WORDS
         if _asks(text) or len(words_of(text)) < _MIN_WORDS or not terms:
             continue
         shared = sum(frequency[term] - 1 for term in terms) / (len(terms) + 2)
-        significance = max(
-            utterance.significance, score_significance(text, None, SignificanceRules()).score
-        )
+        significance = max(utterance.significance, significance_by_words(text))
         weight = significance + 0.15 * min(4.0, shared) + 0.1 * utterance.by_user
         scored.append((weight, position, Sentence(utterance, text, weight)))
-    chosen: list[tuple[int, Sentence]] = []
+    chosen: list[tuple[int, Sentence, frozenset[str]]] = []
     for _, position, sentence in sorted(scored, key=lambda entry: (-entry[0], entry[1])):
         if len(chosen) == limit:
             break
-        if not any(_alike(sentence.text, other.text) for _, other in chosen):
-            chosen.append((position, sentence))
-    return [sentence for _, sentence in sorted(chosen, key=lambda entry: entry[0])]
+        terms = sentences[position][2]
+        if not any(_alike(terms, others) for _, _, others in chosen):
+            chosen.append((position, sentence, terms))
+    return [sentence for _, sentence, _ in sorted(chosen, key=lambda entry: entry[0])]
 
 
 def _known_of(utterance: Utterance, names: Iterable[str]) -> Iterator[str]:
@@ -259,6 +258,6 @@ def is_about(text: str, question: str) -> bool:
     return len(shared) >= max(1, len(subject) // 2)
 
 
-def _alike(text: str, other: str) -> bool:
-    first, second = set(terms_of(text)), set(terms_of(other))
+def _alike(first: frozenset[str], second: frozenset[str]) -> bool:
+    """Return whether two sentences, as their terms, tell nearly the same."""
     return len(first & second) > 0.7 * min(len(first), len(second))

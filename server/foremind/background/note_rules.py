@@ -14,11 +14,11 @@ from foremind.background.extractive_summary import (
     sentences_of,
 )
 from foremind.background.prompts import NoteOperation
-from foremind.domain.companion import PROFILE_SLOTS, SignificanceRules
+from foremind.domain.companion import PROFILE_SLOTS
 from foremind.domain.record import NO_DETAILS, Details, Record
 from foremind.llm.prompt.record_format import in_first_person
 from foremind.memory.exclusive_facts import values_of
-from foremind.memory.scoring import minimum_scores_in, score_significance
+from foremind.memory.scoring import minimum_scores_in, significance_by_words
 from foremind.text.questions import is_pure_question
 from foremind.text.sentences import QUESTION_MARKS
 from foremind.text.statements.chat_text import own_words, without_assent
@@ -188,7 +188,7 @@ def entry_kind(text: str, statements: Sequence[Statement]) -> str | None:
         return _KIND_OF.get(PROFILE_SLOTS[stated.slot].kind, "other")
     if set(terms_of(text)) & _KIN and " my " in f" {text.lower()} ":
         return "relationship"
-    score = score_significance(text, None, SignificanceRules()).score
+    score = significance_by_words(text)
     return "event" if score >= _MIN_EVENT_SCORE else None
 
 
@@ -206,6 +206,6 @@ def note_rank(kind: str, text: str, user_name: str) -> int:
         for statement in statements_in(wording)
     ):
         return 1
-    significance = score_significance(text, None, SignificanceRules()).score
+    significance = significance_by_words(text)
     place = _KIND_ORDER.index(kind) if kind in _KIND_ORDER else 0.5
     return 2 + round(1000 * (place + 1 - significance))

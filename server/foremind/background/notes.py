@@ -31,14 +31,13 @@ from foremind.background.prompts import (
     notes_prompt,
 )
 from foremind.background.step_definitions import Outcome
-from foremind.domain.companion import SignificanceRules
 from foremind.domain.record import Details, NewRecord, Record, RecordLayer, is_manual
 from foremind.domain.relationship import TranscriptTurn
 from foremind.domain.step import MAX_GATHERED
 from foremind.llm.answer_gate import AnswerGate
 from foremind.llm.prompt.layout import Message
 from foremind.memory.profile import ProfileEntry
-from foremind.memory.scoring import score_significance
+from foremind.memory.scoring import significance_by_words
 from foremind.runtime.offload import run_or_offload
 from foremind.storage.record_store import RecordChanges
 from foremind.text.tokenization import words_of
@@ -396,8 +395,5 @@ def notes_to_evict(entries: Sequence[Record], added: int) -> list[int]:
     excess = len(generated) + added - _MAX_ENTRIES
     if excess <= 0:
         return []
-    rules = SignificanceRules()
-    generated.sort(
-        key=lambda entry: (score_significance(entry.content, None, rules).score, entry.updated_at)
-    )
+    generated.sort(key=lambda entry: (significance_by_words(entry.content), entry.updated_at))
     return [entry.id for entry in generated[:excess]]

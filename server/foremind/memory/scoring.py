@@ -18,6 +18,7 @@ The minimum scores are those of published companion designs: one's name 0.85, go
 import math
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from foremind.domain.companion import FloorName, SignalName, SignificanceRules
 from foremind.domain.memory import Reason
@@ -228,6 +229,8 @@ _EMPTY_TERMS = frozenset(
 # The words of a text that only repeats a few, and how many those are. A long plan repeats many.
 _MIN_REPEATED, _MAX_FEW = 8, 12
 
+_MAX_CACHED_CHARS = 500  # of a text whose score is kept: a sentence or a note
+
 _REQUESTED = 0.75  # as reminders have in `minimum_scores`
 
 
@@ -288,6 +291,26 @@ def score_significance(
             reasons.append(Reason("statement", _NEWS_SCORE))
     reasons.sort(key=lambda reason: -reason.score)
     return SignificanceScore(round(min(1.0, score), 2), tuple(reasons))
+
+
+def significance_by_words(text: str) -> float:
+    """Return what a text scores by its words alone, with the default rules, 0 to 1.
+
+    Summaries, episodes, topics and notes score the same sentences over and over.
+    """
+    return (_cached_score if len(text) <= _MAX_CACHED_CHARS else _score_by_words)(text)
+
+
+def _score_by_words(text: str) -> float:
+    return score_significance(text, None, SignificanceRules()).score
+
+
+_cached_score = lru_cache(maxsize=4_000)(_score_by_words)
+
+
+def clear_score_cache() -> None:
+    """Clear the cache of scores."""
+    _cached_score.cache_clear()
 
 
 def _says_nothing(text: str, fallback: str) -> bool:

@@ -3,6 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from functools import lru_cache
 
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES, Script
 
@@ -71,6 +72,17 @@ def language_of(text: str, fallback: str = ENGLISH) -> str:
     if len(text) > _MAX_CHARS:
         # Without its last word, which may be cut into one of another language.
         text = next(iter(text[:_MAX_CHARS].rsplit(None, 1)), "")
+    return _language_of(text, fallback)
+
+
+def clear_language_cache() -> None:
+    """Clear the cache of texts' languages."""
+    _language_of.cache_clear()
+
+
+@lru_cache(maxsize=4_000)
+def _language_of(text: str, fallback: str) -> str:
+    """Return the language of a text; one message is asked for its language dozens of times."""
     if not text.isascii():
         script = _script_of(text)
         if script != "latin":

@@ -7,6 +7,7 @@ one, and the text itself is remembered.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from foremind.text.languages.detection import language_of
@@ -27,12 +28,21 @@ def statements_in(text: str, fallback: str = ENGLISH) -> list[Statement]:
     Of what is corrected within the text, only the last counts. Nothing if the text is in another
     language than English; `fallback` is the language where that is unsure.
     """
-    if language_of(text, fallback) != ENGLISH:
-        return []
+    return list(_statements_in(text[:MAX_CHARS])) if language_of(text, fallback) == ENGLISH else []
+
+
+@lru_cache(maxsize=500)
+def _statements_in(text: str) -> tuple[Statement, ...]:
+    """Return what an English text states; half a dozen parts of a flow read the same message."""
     reader = _StatementReader()
-    for sentence in chat_sentences(text[:MAX_CHARS]):
+    for sentence in chat_sentences(text):
         reader.read(sentence)
-    return list(dict.fromkeys(reader.statements))
+    return tuple(dict.fromkeys(reader.statements))
+
+
+def clear_statement_cache() -> None:
+    """Clear the cache of texts' statements."""
+    _statements_in.cache_clear()
 
 
 class _SentencePart(NamedTuple):
