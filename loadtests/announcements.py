@@ -19,10 +19,10 @@ from pathlib import Path
 import asyncpg
 import numpy as np
 
+from foremind.app.configuration import load_settings
 from foremind.app.core import announcing_database
 from foremind.domain.clock import SystemClock
 from foremind.domain.companion import CompanionFile
-from foremind.domain.settings.settings import load_settings
 from foremind.domain.turn import OpenedSession
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.services import RuntimeServices

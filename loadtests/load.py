@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from foremind.domain.settings.settings import load_settings
+from foremind.app.configuration import load_settings
 from foremind_eval.processes.server_process import running_server
 
 HERE = Path(__file__).parent

@@ -21,8 +21,9 @@ from typing import Any
 
 import psutil
 
+from foremind.app.configuration import load_settings
 from foremind.app.core import core
-from foremind.domain.settings.settings import Settings, load_settings
+from foremind.domain.settings.settings import Settings
 from foremind_client import Client, connect
 from foremind_eval.processes.server_process import running_server
 from foremind_eval.seeding import fill

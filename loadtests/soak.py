@@ -25,7 +25,7 @@ import numpy as np
 import psutil
 import uvloop
 
-from foremind.domain.settings.settings import load_settings
+from foremind.app.configuration import load_settings
 from foremind_client import Client, Closed, connect
 from foremind_eval.processes.server_process import running_server
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from foremind.domain.settings.settings import load_settings
+from foremind.app.configuration import load_settings
 from foremind.llm.prompt.sections import StandingLayers
 from foremind.retrieval.embedding.backend import Embedded
 from foremind.retrieval.embedding.conversion import ConvertedEncoder

@@ -34,9 +34,10 @@ from typing import Any
 
 import httpx2
 
+from foremind.app.configuration import load_settings
 from foremind.app.core import core
-from foremind.domain.companion import CompanionFile, CompanionSettings
-from foremind.domain.settings.settings import Settings, load_settings
+from foremind.domain.companion import CompanionFile
+from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind_client import Client, connect
 from foremind_eval.processes.real_model import CONTEXT_TOKENS, real_model
 from foremind_eval.processes.server_process import running_server

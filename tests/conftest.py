@@ -24,15 +24,17 @@ from typing import Any, TypeVar, cast
 
 import asyncpg
 import hypothesis
+import msgspec
 import pytest
 import structlog
 
+from foremind.app.configuration import load_settings
 from foremind.app.core import Core, core
 from foremind.app.server import Application, serving
 from foremind.domain.announcements import SessionTaken
 from foremind.domain.clock import Clock
 from foremind.domain.relationship import relationship_id_of
-from foremind.domain.settings.settings import Settings, load_settings
+from foremind.domain.settings.settings import Settings
 from foremind.retrieval.embedding import conversion
 from foremind.retrieval.embedding.conversion import ConvertedEncoder, prepare_model
 from foremind.retrieval.embedding.download import ConvertedModel
@@ -398,7 +400,7 @@ async def start(settings: Settings, watchdog: Watchdog) -> AsyncIterator[StartSe
     async with AsyncExitStack() as stack:
 
         async def begin(clock: Clock | None = None, **changes: object) -> RunningServer:
-            server = _serving(load_settings(**(settings.model_dump() | changes)), clock)
+            server = _serving(load_settings(**(msgspec.structs.asdict(settings) | changes)), clock)
             with watchdog.paused():
                 app, port = await stack.enter_async_context(server)
             return RunningServer(app, port, stack)

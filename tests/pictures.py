@@ -14,7 +14,7 @@ from typing import Any
 from PIL import Image
 from playwright.async_api import Page, async_playwright, expect
 
-from foremind.domain.settings.settings import load_settings
+from foremind.app.configuration import load_settings
 from foremind_eval.processes.server_process import running_server
 from tests.acceptance.test_demo_page import ARGUMENTS
 from tests.browser import ensure_browser

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx2
 
-from foremind.domain.settings.settings import load_settings
+from foremind.app.configuration import load_settings
 from foremind_client import connect
 from foremind_eval.doubles.model_server import Script, scripted_model
 from foremind_eval.processes.server_process import running_server

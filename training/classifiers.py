@@ -9,7 +9,7 @@ import sys
 
 import msgspec
 
-from foremind.domain.settings.settings import load_settings
+from foremind.app.configuration import load_settings
 from foremind.retrieval.calibration.calibrate import embedding_with
 from foremind.retrieval.calibration.classifier_training import (
     embed_corpus,

@@ -13,10 +13,12 @@ import msgspec
 
 from foremind.app.core import Core, build_background_worker
 from foremind.background.worker import BackgroundWorker
-from foremind.domain.companion import Behaviour, Companion, CompanionFile, CompanionSettings
+from foremind.domain.companion import Companion, CompanionFile
+from foremind.domain.companion_rules import Behaviour
 from foremind.domain.policy import LayerPolicy, policy_for
 from foremind.domain.record import NewRecord
 from foremind.domain.settings.setting_definitions import LayerName
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.domain.turn import OpenedSession
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.assembly import AssembledPrompt

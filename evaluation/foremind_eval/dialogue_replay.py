@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from foremind.app.core import Core
 from foremind.domain.announcements import MemoryAnnouncement
-from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.companion import CompanionFile
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.domain.turn import OpenedSession
 from foremind.retrieval.embedding.priority_queue import Priority
 from foremind_eval.dialogues import Dialogue, DialogueTurn

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 
 from foremind.app.core import Core
-from foremind.domain.companion import CompanionSettings
 from foremind.domain.errors import InvalidFile
 from foremind.domain.policy import policy_for
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.retrieval.search import Query
 from foremind_eval.dialogue_replay import ReplayedDialogue, VectorCache, replay_dialogue
 from foremind_eval.dialogues import Dialogue, DialogueTurn

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from foremind.app.core import Core
-from foremind.domain.companion import SignificanceRules
+from foremind.domain.companion_rules import SignificanceRules
 from foremind.memory.scoring import score_significance
 from foremind.memory.short_answers import is_informative
 

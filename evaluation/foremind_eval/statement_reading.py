@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from foremind.domain.companion import PROFILE_SLOTS
+from foremind.domain.companion_rules import PROFILE_SLOTS
 from foremind.domain.errors import InvalidFile
 from foremind.text.statements.clauses import Statement
 from foremind.text.statements.extraction import statements_in

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from foremind.domain.companion import CompanionSettings, SignificanceRules
+from foremind.domain.companion_rules import SignificanceRules
+from foremind.domain.settings.settings import CompanionSettings
 
 #: Both speakers of a labelled conversation are people: what either says counts alike.
 TWO_PEOPLE: dict[str, Any] = {"remember_replies": "all", "user_weight": 1.0}

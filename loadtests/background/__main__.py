@@ -16,8 +16,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from foremind.app.configuration import load_settings
 from foremind.domain.settings.setting_definitions import LAYERS
-from foremind.domain.settings.settings import Settings, load_settings
+from foremind.domain.settings.settings import Settings
 from foremind_client import Client, connect
 from foremind_eval.processes.real_model import CONTEXT_TOKENS, real_model
 from foremind_eval.processes.server_process import running_server

@@ -24,7 +24,8 @@ from typing import Any
 
 import uvloop
 
-from foremind.domain.settings.settings import Settings, load_settings
+from foremind.app.configuration import load_settings
+from foremind.domain.settings.settings import Settings
 from foremind_eval.processes.citus_cluster import COORDINATOR_VARIABLE, CitusCluster
 from foremind_eval.processes.nats_server import NatsServer
 from loadtests.cluster.audit import audit

@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
+from foremind.app.configuration import load_settings
 from foremind.app.core import Core, core
-from foremind.domain.companion import CompanionSettings
 from foremind.domain.policy import policy_for
-from foremind.domain.settings.settings import load_settings
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.retrieval.index.index_cache import IndexedCandidates
 from foremind.retrieval.search import GatedSearch, Query, RankedSearch
 from foremind.runtime.logs import configure_logging

@@ -30,7 +30,7 @@ from typing import Any
 import psutil
 import uvloop
 
-from foremind.domain.settings.settings import load_settings
+from foremind.app.configuration import load_settings
 from foremind_client import Client, Closed, connect
 from foremind_eval.processes.server_process import cpu_s, running_server
 from loadtests.hostile import attackers

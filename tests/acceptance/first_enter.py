@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 from typing import Any
 from urllib.request import Request, urlopen
 
+from foremind.app.configuration import load_settings
 from foremind.app.server import serving
-from foremind.domain.settings.settings import load_settings
 from foremind_client import Client, connect
 from foremind_eval.doubles.model_server import scripted_model
 from tests.conftest import PATIENCE

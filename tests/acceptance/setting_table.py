@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from foremind.domain.companion import (
+from foremind.domain.companion_rules import (
     KINDS,
     PROFILE_SLOTS,
     Behaviour,

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
+import msgspec
 import numpy as np
 import openai
 import pytest
@@ -16,9 +17,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from foremind.app.configuration import load_settings
 from foremind.app.embedding_server import serving_embeddings
 from foremind.domain.errors import ModelUnusable, UnsafeBinding
-from foremind.domain.settings.settings import Settings, load_settings
+from foremind.domain.settings.settings import Settings
 from foremind.gateway.transport.listener import listening
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind.retrieval.embedding.priority_queue import Priority
@@ -82,7 +84,7 @@ async def test_while_the_server_is_away_texts_are_embedded_locally(
 ) -> None:
     """Readiness says so without failing, and the server is used again when it is back."""
     clock = ManualClock()
-    embedding = settings.model_copy(update={"port": free_port()})
+    embedding = msgspec.structs.replace(settings, port=free_port())
     async with serving_embeddings(embedding, 1) as port:
         url = f"http://127.0.0.1:{port}/v1"
         server = await start(clock, embedding_url=url)
@@ -242,13 +244,13 @@ async def test_a_bad_request_names_the_field(
 
 async def test_outside_loopback_an_embeddings_server_needs_a_key(settings: Settings) -> None:
     with pytest.raises(UnsafeBinding, match="FOREMIND_EMBEDDING_KEY"):
-        async with serving_embeddings(settings.model_copy(update={"host": "0.0.0.0"}), 1):
+        async with serving_embeddings(msgspec.structs.replace(settings, host="0.0.0.0"), 1):
             pass
 
 
 async def test_only_clients_with_the_key_are_served(start: StartServer, settings: Settings) -> None:
     """A gateway sends it; without it, everything but the health check is refused."""
-    keyed = load_settings(**(settings.model_dump() | {"embedding_key": "a key"}))
+    keyed = load_settings(**(msgspec.structs.asdict(settings) | {"embedding_key": "a key"}))
     async with serving_embeddings(keyed, 1) as port, httpx2.AsyncClient(timeout=PATIENCE) as http:
         url = f"http://127.0.0.1:{port}"
         for path in ("/v1/models", "/metrics"):
@@ -268,7 +270,9 @@ async def test_other_machines_use_a_server_with_a_key_by_its_name(
     changes = {"embedding_key": key, "auth_secret": SECRET if key is None else None}
     headers = {"Host": "embedding.internal:8769", "Authorization": f"Bearer {key}"}
     async with (
-        serving_embeddings(load_settings(**(settings.model_dump() | changes)), 1) as port,
+        serving_embeddings(
+            load_settings(**(msgspec.structs.asdict(settings) | changes)), 1
+        ) as port,
         httpx2.AsyncClient(timeout=PATIENCE, headers=headers) as http,
     ):
         answer = await http.get(f"http://127.0.0.1:{port}/v1/models")

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from foremind.domain.companion import Behaviour, CompanionFile, CompanionSettings, SignificanceRules
+from foremind.domain.companion import CompanionFile
+from foremind.domain.companion_rules import Behaviour, SignificanceRules
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.llm.prompt.layout import Message
 from foremind_client import Client
 from foremind_eval.doubles.background_answers import background_answer

@@ -7,7 +7,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from foremind.domain.companion import CompanionFile, CompanionSettings, SignificanceRules
+from foremind.domain.companion import CompanionFile
+from foremind.domain.companion_rules import SignificanceRules
+from foremind.domain.settings.settings import CompanionSettings
 from foremind_eval.doubles.model_server import is_background_request
 from tests.acceptance.world import world
 from tests.conftest import PATIENCE, StartServer, eventually, owner_of

@@ -18,7 +18,7 @@ async def foremind(w: World, *arguments: str, llm_url: str | None = None) -> tup
     settings = w.server.app.core.runtime.settings
     assert settings.database_url is not None
     environment = os.environ | {
-        "FOREMIND_DATABASE_URL": settings.database_url.get_secret_value(),
+        "FOREMIND_DATABASE_URL": settings.database_url.reveal(),
         "FOREMIND_MODELS_PATH": str(settings.models_dir),
         **({} if llm_url is None else {"FOREMIND_LLM_URL": llm_url}),
     }

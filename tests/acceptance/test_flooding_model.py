@@ -5,11 +5,11 @@ from contextlib import aclosing
 
 import pytest
 
+from foremind.app.configuration import load_settings
 from foremind.background.prompts import SummaryAnswer, summary_prompt
-from foremind.domain.companion import CompanionSettings
 from foremind.domain.errors import ModelServerError
 from foremind.domain.policy import policy_for
-from foremind.domain.settings.settings import load_settings
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.openai_model import OpenAIChatModel
 from foremind.llm.structured_output import request_answer

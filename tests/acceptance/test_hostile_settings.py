@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from foremind.domain.announcements import CompanionChanged, SettingsChanged
-from foremind.domain.companion import CompanionSettings, read_companion
+from foremind.domain.companion import read_companion
 from foremind.domain.errors import InvalidFile
 from foremind.domain.settings.setting_levels import TURN_SETTINGS
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.storage.companion_store import settings_from_json
 from tests.acceptance.test_setting_levels import SETTING_NAMES, Ana, ana
 from tests.conftest import StartServer, owner_of

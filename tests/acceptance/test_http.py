@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.companion import CompanionFile
+from foremind.domain.settings.settings import CompanionSettings
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.conftest import RunningServer, StartServer, owner_of

@@ -9,15 +9,15 @@ from typing import Any
 import httpx2
 import pytest
 
-from foremind.domain.companion import (
+from foremind.domain.companion import CompanionFile
+from foremind.domain.companion_rules import (
     Behaviour,
-    CompanionFile,
-    CompanionSettings,
     ProfileRules,
     ProfileSlot,
     Prompts,
     ScratchpadRules,
 )
+from foremind.domain.settings.settings import CompanionSettings
 from foremind_eval.doubles.background_answers import background_answer
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Chat

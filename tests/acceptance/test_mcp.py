@@ -14,8 +14,9 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.companion import CompanionFile
 from foremind.domain.errors import SetupError
+from foremind.domain.settings.settings import CompanionSettings
 from tests.acceptance.test_every_route import assert_refused
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually_async, owner_of
 from tests.unit.auth.test_access_tokens import SECRET, token

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from foremind.domain.companion import CompanionFile, CompanionSettings, SignificanceRules
+from foremind.domain.companion import CompanionFile
+from foremind.domain.companion_rules import SignificanceRules
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.gateway.flow_control import MAX_WAITING_MESSAGES
 from foremind_client import Client, Closed
 from foremind_eval.doubles.manual_clock import ManualClock

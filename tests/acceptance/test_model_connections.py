@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from foremind.domain.companion import CompanionSettings
+from foremind.app.configuration import load_settings
 from foremind.domain.errors import ModelServerError
 from foremind.domain.policy import policy_for
-from foremind.domain.settings.settings import load_settings
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.openai_model import OpenAIChatModel
 from foremind_eval.doubles.model_server import chunk_line

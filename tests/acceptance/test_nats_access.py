@@ -12,8 +12,8 @@ from pathlib import Path
 import nkeys
 import pytest
 
+from foremind.app.configuration import load_settings
 from foremind.domain.errors import InvalidFile
-from foremind.domain.settings.settings import load_settings
 from foremind_eval.processes.nats_server import NatsServer
 from tests.acceptance.test_message_path import metric_value
 from tests.acceptance.test_several_processes import BOAT, readiness, remember

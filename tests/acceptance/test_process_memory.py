@@ -15,7 +15,8 @@ import psutil
 import pytest
 from loadtests.hostile.attackers import frame
 
-from foremind.domain.settings.settings import Settings, load_settings
+from foremind.app.configuration import load_settings
+from foremind.domain.settings.settings import Settings
 from foremind_client import Client, connect
 from foremind_eval.doubles.flooding_model import FLOODS, flooding_model
 from foremind_eval.doubles.model_server import Script, scripted_model
@@ -251,7 +252,7 @@ async def server(
         environment = {
             f"FOREMIND_{name.upper()}": str(value)
             for name, value in (SMALL | PATIENT | {"llm_url": model.url}).items()
-        } | {"FOREMIND_DATABASE_URL": settings.database_url.get_secret_value()}
+        } | {"FOREMIND_DATABASE_URL": settings.database_url.reveal()}
         url, process = stack.enter_context(running_server(settings, environment))
         attacked = Attacked(url, await stack.enter_async_context(AsyncExitStack()))
         for flood in FLOODED:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.companion import CompanionFile
+from foremind.domain.settings.settings import CompanionSettings
 from tests.acceptance.traces import stored_text
 from tests.acceptance.world import World, world
 from tests.conftest import StartServer

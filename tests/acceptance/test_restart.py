@@ -14,6 +14,7 @@ from pathlib import Path
 
 import asyncpg
 import httpx2
+import msgspec
 import psutil
 import pytest
 
@@ -53,7 +54,7 @@ class Process:
             **environment,
         }
         if settings.database_url is not None:
-            self._environment["FOREMIND_DATABASE_URL"] = settings.database_url.get_secret_value()
+            self._environment["FOREMIND_DATABASE_URL"] = settings.database_url.reveal()
 
     async def start(self) -> None:
         """Start, and wait until it listens."""
@@ -95,7 +96,9 @@ async def process(settings: Settings, **environment: str) -> AsyncIterator[Proce
 async def test_a_killed_guard_is_restarted(settings: Settings, tmp_path: Path) -> None:
     """So that no database server outlives the server."""
     folder = tmp_path / UNUSUAL_NAME
-    embedded_settings = settings.model_copy(update={"database_url": None, "data_dir": folder})
+    embedded_settings = msgspec.structs.replace(
+        settings, **{"database_url": None, "data_dir": folder}
+    )
     async with process(embedded_settings) as server:
         (first,) = guards_of(folder)
         first.kill()
@@ -110,7 +113,7 @@ async def test_a_server_stops_though_its_database_hangs(settings: Settings, tmp_
     """No wait for it is without a bound."""
     folder = tmp_path / "data"
     embedded = {"database_url": None, "data_dir": folder, "drain_s": 0.0}
-    async with process(settings.model_copy(update=embedded)) as server:
+    async with process(msgspec.structs.replace(settings, **embedded)) as server:
         pid = (folder / "postgres/postmaster.pid").read_text().split()[0]
         hung = psutil.Process(int(pid))
         for database in (*hung.children(), hung):
@@ -139,7 +142,9 @@ def guards_of(folder: Path) -> list[psutil.Process]:
 async def test_the_embedded_database_survives_restarts(settings: Settings, tmp_path: Path) -> None:
     """After Ctrl-C, SIGTERM and SIGKILL; its processes always end with the server."""
     folder = tmp_path / UNUSUAL_NAME
-    embedded_settings = settings.model_copy(update={"database_url": None, "data_dir": folder})
+    embedded_settings = msgspec.structs.replace(
+        settings, **{"database_url": None, "data_dir": folder}
+    )
     async with process(embedded_settings) as server:
         assert f"Creating an embedded PostgreSQL in {folder} ..." in server.said
         async with connect(server.url) as client:

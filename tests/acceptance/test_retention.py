@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.companion import CompanionFile
 from foremind.domain.record import RECORD_LAYERS
+from foremind.domain.settings.settings import CompanionSettings
 from tests.acceptance.world import World, world
 from tests.conftest import StartServer, owner_of
 

@@ -8,7 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from foremind.domain.companion import CompanionFile, CompanionSettings, SignificanceRules
+from foremind.domain.companion import CompanionFile
+from foremind.domain.companion_rules import SignificanceRules
+from foremind.domain.settings.settings import CompanionSettings
 from foremind_client import Client
 from foremind_eval.doubles.background_answers import background_answer
 from foremind_eval.doubles.model_server import (

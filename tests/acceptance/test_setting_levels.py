@@ -13,10 +13,11 @@ import httpx2
 import msgspec
 import pytest
 
-from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.app.configuration import load_settings
+from foremind.domain.companion import CompanionFile
 from foremind.domain.policy import Policy, policy_for
 from foremind.domain.settings.setting_levels import OPERATOR_SETTINGS, PLAYER_BOUNDS, TURN_SETTINGS
-from foremind.domain.settings.settings import Settings, load_settings
+from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind.gateway.protocol.client_messages import MessageSend
 from foremind.gateway.session import Session
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
@@ -115,7 +116,7 @@ def test_every_setting_has_a_row_and_a_level() -> None:
     """A new setting fails here until it is in the table."""
     assert set(TABLE) == set(SETTING_NAMES)
     assert {name for name, row in TABLE.items() if "server" in row.values} == {
-        name for name in SETTING_NAMES if name in Settings.model_fields
+        name for name in SETTING_NAMES if name in Settings.__struct_fields__
     }
     assert {
         name for name, row in TABLE.items() if "relationship" not in row.values

@@ -10,7 +10,8 @@ import httpx2
 import pytest
 
 from foremind.cluster.freshness import RECONCILE_S
-from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.companion import CompanionFile
+from foremind.domain.settings.settings import CompanionSettings
 from foremind_client import Client, Closed
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, scripted_model

@@ -6,7 +6,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from foremind.domain.companion import Behaviour, CompanionFile, CompanionSettings
+from foremind.domain.companion import CompanionFile
+from foremind.domain.companion_rules import Behaviour
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.llm.prompt.token_counter import counter_for, prompt_tokens
 from foremind_client import Client
 from foremind_eval.doubles.background_answers import background_answer

@@ -18,7 +18,7 @@ from loadtests.hostile import attackers
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame, Opcode
 
-from foremind.domain.settings.settings import load_settings
+from foremind.app.configuration import load_settings
 from foremind.gateway.transport import enter_precedence
 from foremind.gateway.transport.channel import Channel
 from foremind.gateway.transport.fair_scheduling import AnonymousScheduler

@@ -9,7 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.companion import CompanionFile
+from foremind.domain.settings.settings import CompanionSettings
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, ScriptedModel, scripted_model
 from tests.acceptance.test_every_route import assert_refused

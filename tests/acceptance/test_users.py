@@ -8,7 +8,8 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.companion import CompanionFile
+from foremind.domain.settings.settings import CompanionSettings
 from tests.acceptance.test_identity import close_code
 from tests.acceptance.traces import objects_containing, stored_text
 from tests.acceptance.world import World, world

@@ -34,7 +34,7 @@ async def cluster(
 ) -> AsyncIterator[WorkerCluster]:
     """Run workers on this test's database."""
     assert settings.database_url is not None
-    url = settings.database_url.get_secret_value()
+    url = settings.database_url.reveal()
     running = WorkerCluster(workers, url, settings.data_dir)
     running.environment["FOREMIND_LLM_URL"] = llm_url
     async with running:
@@ -209,8 +209,7 @@ async def test_a_worker_that_cannot_start_stops_the_server(settings: Settings) -
         assert database is not None
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "foremind", "serve", "--workers", "2", "--port", str(port)),
-            env=os.environ
-            | WorkerCluster(2, database.get_secret_value(), settings.data_dir).environment,
+            env=os.environ | WorkerCluster(2, database.reveal(), settings.data_dir).environment,
             stderr=asyncio.subprocess.PIPE,
         )
         _, output = await process.communicate()

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from foremind.api.openapi import openapi
-from foremind.domain.companion import CompanionSettings
 from foremind.domain.settings.setting_levels import TURN_SETTINGS
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.gateway.protocol.asyncapi import asyncapi
 from tests.contract.csharp_types import csharp
 from tests.contract.gdscript_types import gdscript

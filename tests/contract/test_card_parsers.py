@@ -13,7 +13,8 @@ from PIL import Image
 
 from foremind.cards.card_fields import card_of
 from foremind.cards.card_file import read_card, write_card
-from foremind.domain.companion import Companion, CompanionSettings
+from foremind.domain.companion import Companion
+from foremind.domain.settings.settings import CompanionSettings
 from tests.unit.cards.sample_cards import V1, V2, V3
 
 WREN = Companion(1, "wren", "Wren", "Hello.", "You are Wren.", CompanionSettings(), 1)

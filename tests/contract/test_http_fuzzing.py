@@ -13,7 +13,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance
 
 from foremind.api.openapi import openapi
-from foremind.domain.settings.settings import load_settings
+from foremind.app.configuration import load_settings
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind_client import connect
 from foremind_eval.processes.server_process import running_server

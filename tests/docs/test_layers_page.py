@@ -4,7 +4,7 @@ import re
 from typing import get_args
 
 from foremind.background.step_definitions import STEPS
-from foremind.domain.companion import PROFILE_SLOTS
+from foremind.domain.companion_rules import PROFILE_SLOTS
 from foremind.domain.session_state import FlagName
 from foremind.domain.settings.setting_definitions import LAYERS
 from foremind.llm.prompt.token_budget import SHARES

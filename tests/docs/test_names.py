@@ -8,8 +8,8 @@ import pytest
 import typer
 
 from foremind.api.operations import OPERATIONS
+from foremind.app.configuration import OTHER_PREFIXES, OTHER_VARIABLES
 from foremind.cli.main import app
-from foremind.domain.settings.setting_syntax import OTHER_PREFIXES, OTHER_VARIABLES
 from foremind.domain.settings.settings import Settings
 from tests.conftest import ROOT
 from tests.docs.markdown import documents
@@ -58,7 +58,7 @@ def is_metric(match: re.Match[str]) -> bool:
 def is_variable(match: re.Match[str]) -> bool:
     """Tell whether it is a setting, or another variable that may have the prefix."""
     name = match[1]
-    settings = {f"FOREMIND_{model_field.upper()}" for model_field in Settings.model_fields}
+    settings = {f"FOREMIND_{model_field.upper()}" for model_field in Settings.__struct_fields__}
     return name in settings | OTHER_VARIABLES or name.startswith(OTHER_PREFIXES)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from foremind.domain.companion import CompanionSettings
 from foremind.domain.settings.setting_levels import TURN_SETTINGS
+from foremind.domain.settings.settings import CompanionSettings
 from tests.conftest import ROOT
 from tests.docs.markdown import documents
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import httpx2
+import msgspec
 import psutil
 import pytest
 
@@ -105,7 +106,7 @@ async def refuses(traffic: Traffic) -> None:
 async def test_restarts_of_the_database_lose_nothing(settings: Settings, tmp_path: Path) -> None:
     """Killed repeatedly under traffic, it is restarted; the server keeps running."""
     async with own_postgres(tmp_path) as url:
-        changed = settings.model_copy(update={"database_url": _secret(settings, url)})
+        changed = msgspec.structs.replace(settings, database_url=_secret(settings, url))
         async with serving(changed) as (_, port):
             async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
                 for number in range(RESTARTS):
@@ -129,8 +130,8 @@ async def test_a_database_that_hangs_is_restarted(
     monkeypatch.setattr(embedded_server, "_ANSWER_S", 1.0)
     monkeypatch.setattr(embedded_server, "_ASK_EVERY", 1)
     async with own_postgres(tmp_path) as url:
-        changed = settings.model_copy(
-            update={"database_url": _secret(settings, url), "database_timeout_s": _TIMEOUT_S}
+        changed = msgspec.structs.replace(
+            settings, **{"database_url": _secret(settings, url), "database_timeout_s": _TIMEOUT_S}
         )
         async with serving(changed) as (_, port):
             async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
@@ -155,8 +156,8 @@ async def test_a_reply_that_ends_while_the_database_restarts_is_stored(
         own_postgres(tmp_path) as url,
         scripted_model(Script(hold_before=asyncio.Event())) as model,
     ):
-        changed = settings.model_copy(
-            update={"database_url": _secret(settings, url), "llm_url": model.url}
+        changed = msgspec.structs.replace(
+            settings, **{"database_url": _secret(settings, url), "llm_url": model.url}
         )
         async with serving(changed) as (_, port):
             async with connect(f"ws://127.0.0.1:{port}/v1/ws") as client:
@@ -205,11 +206,12 @@ async def test_a_bad_connection_to_the_database_loses_nothing(
 ) -> None:
     """Slow, closed, reset, silent and refused in turn."""
     async with fault_proxy(address_of(database_url)) as proxy:
-        changed = settings.model_copy(
-            update={
+        changed = msgspec.structs.replace(
+            settings,
+            **{
                 "database_url": _secret(settings, over_tcp(database_url, proxy.port)),
                 "database_timeout_s": _TIMEOUT_S,
-            }
+            },
         )
         async with serving(changed) as (_, port):
             async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
@@ -238,8 +240,8 @@ async def test_an_exhausted_pool_is_a_retryable_error(
     settings: Settings, database_url: str
 ) -> None:
     """Every connection waits for a lock, until it is released."""
-    changed = settings.model_copy(
-        update={"database_pool_size": 2, "database_timeout_s": _TIMEOUT_S}
+    changed = msgspec.structs.replace(
+        settings, **{"database_pool_size": 2, "database_timeout_s": _TIMEOUT_S}
     )
     async with serving(changed) as (_, port):
         async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
@@ -261,8 +263,8 @@ async def test_a_frozen_database_is_reported_until_it_resumes(
 ) -> None:
     """While suspended, it neither refuses connections nor answers queries."""
     async with own_postgres(tmp_path) as url:
-        changed = settings.model_copy(
-            update={"database_url": _secret(settings, url), "database_timeout_s": _TIMEOUT_S}
+        changed = msgspec.structs.replace(
+            settings, **{"database_url": _secret(settings, url), "database_timeout_s": _TIMEOUT_S}
         )
         async with serving(changed) as (_, port):
             async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:
@@ -284,8 +286,8 @@ async def test_a_frozen_database_is_reported_until_it_resumes(
 async def test_a_full_disk_is_a_retryable_error(settings: Settings, small_disk: Path) -> None:
     """Messages are refused until there is space again."""
     async with own_postgres(small_disk) as url:
-        changed = settings.model_copy(
-            update={"database_url": _secret(settings, url), "database_timeout_s": 5.0}
+        changed = msgspec.structs.replace(
+            settings, **{"database_url": _secret(settings, url), "database_timeout_s": 5.0}
         )
         async with serving(changed) as (_, port):
             async with traffic_on(f"ws://127.0.0.1:{port}/v1/ws") as traffic:

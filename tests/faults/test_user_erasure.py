@@ -9,15 +9,15 @@ from typing import Any
 
 import asyncpg
 import httpx2
+import msgspec
 import pytest
-from pydantic import SecretStr
 
 import foremind.memory.erase
 from foremind.app.core import Core, build_eraser
 from foremind.app.server import serving
 from foremind.domain.companion import CompanionFile
 from foremind.domain.errors import NotFound, StorageUnavailable
-from foremind.domain.settings.settings import Settings
+from foremind.domain.settings.settings import Secret, Settings
 from foremind.memory.erase import UserEraser
 from foremind.storage.database import Database
 from foremind.storage.user_store import UserStore
@@ -171,7 +171,7 @@ async def test_an_erasure_for_which_the_disk_is_full_is_finished(
     monkeypatch.setitem(globals(), "_MESSAGES", 600)
     monkeypatch.setattr(foremind.memory.erase, "_BATCH_SIZE", 10)
     async with own_postgres(small_disk) as url:
-        changed = settings.model_copy(update={"database_url": SecretStr(url)})
+        changed = msgspec.structs.replace(settings, database_url=Secret(url))
         async with (
             serving(changed) as (app, port),
             httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as http,

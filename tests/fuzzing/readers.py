@@ -12,6 +12,7 @@ from uuid import UUID
 import numpy as np
 
 from foremind.api import front_end_requests, front_end_tasks
+from foremind.app.configuration import load_settings
 from foremind.background import (
     extractive_summary,
     note_rules,
@@ -19,13 +20,13 @@ from foremind.background import (
 )
 from foremind.background.prompts import EpisodesAnswer
 from foremind.cards import card_fields, card_file, card_macros
-from foremind.domain.companion import CompanionSettings, SignificanceRules
+from foremind.domain.companion_rules import SignificanceRules
 from foremind.domain.erasure import RecordText, TranscriptText
 from foremind.domain.errors import NOT_JSON, InvalidFile, InvalidMessage
 from foremind.domain.memory import Candidate, KnownMemory, Recalled, SimilarMemory, WordStatistics
 from foremind.domain.policy import policy_for
 from foremind.domain.record import RECORD_LAYERS, Details, Record
-from foremind.domain.settings.settings import load_settings
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.domain.turn_request import EarlierTurn
 from foremind.gateway import speaker_labels
 from foremind.gateway.protocol import decoding

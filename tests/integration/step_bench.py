@@ -7,13 +7,16 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
+from foremind.app.configuration import load_settings
 from foremind.app.core import Core, build_background_worker, core
 from foremind.background.status import StepStatus
 from foremind.background.worker import BackgroundWorker
-from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.companion import CompanionFile
 from foremind.domain.policy import ChatModelPolicy, policy_for
 from foremind.domain.record import Record
-from foremind.domain.settings.settings import Settings, load_settings
+from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind.domain.turn import OpenedSession
 from foremind.llm.model_selection import ChatModels
 from foremind.runtime.supervision import Supervisor
@@ -121,7 +124,7 @@ async def step_bench(settings: Settings) -> AsyncIterator[Bench]:
     clock = ManualClock()
     async with scripted_model(Script(background=background_answer)) as model:
         model_settings = load_settings(
-            **(settings.model_dump() | {"llm_url": model.url, "llm_slots": 4})
+            **(msgspec.structs.asdict(settings) | {"llm_url": model.url, "llm_slots": 4})
         )
         async with core(model_settings, clock=clock) as built:
             bench = Bench(built, clock, model.script)

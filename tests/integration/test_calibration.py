@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -98,7 +99,7 @@ async def test_a_pulled_model_is_calibrated_like_the_shipped_one(
     assert "Calibrating other" in await foremind(models, "models", "calibrate", "other")
     assert calibrated_model(manifest, models).manifest.calibration
     file.unlink()
-    other = settings.model_copy(update={"embedding_model": "other", "models_path": models})
+    other = msgspec.structs.replace(settings, embedding_model="other", models_path=models)
     said_at_starts: list[list[str]] = [[], []]
     for said_at_start in said_at_starts:
         async with core(other, say=said_at_start.append) as parts:
@@ -125,7 +126,7 @@ async def test_a_model_that_cannot_be_calibrated_is_safe(
         other_words=[],
     )
     lines: list[str] = []
-    other = settings.model_copy(update={"embedding_model": name, "models_path": models})
+    other = msgspec.structs.replace(settings, embedding_model=name, models_path=models)
     async with core(other, say=lines.append) as parts:
         assert parts.classifiers is None
         said = "\n".join(lines)

@@ -3,7 +3,8 @@
 from typing import Any
 
 from foremind.app.core import Core
-from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.companion import CompanionFile
+from foremind.domain.settings.settings import CompanionSettings
 from tests.conftest import owner_of
 
 CARD: dict[str, Any] = {

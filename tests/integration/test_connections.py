@@ -5,7 +5,7 @@ import socket
 import struct
 from typing import Any
 
-from foremind.domain.settings.settings import load_settings
+from foremind.app.configuration import load_settings
 from foremind.gateway.transport.listener import listening
 from foremind.runtime.metrics import Metrics
 from tests.conftest import eventually

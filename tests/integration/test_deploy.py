@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import asyncpg
+import msgspec
 import pytest
 
 from foremind.app.core import core
@@ -98,7 +99,7 @@ def test_the_unit_is_one(tmp_path: Path) -> None:
 def test_the_container_does_not_run_as_root() -> None:
     """And every setting in its file is one; what it builds is tested in test_container.py."""
     text = (DEPLOY / "Dockerfile").read_text()
-    settings = {name.upper() for name in Settings.model_fields}
+    settings = {name.upper() for name in Settings.__struct_fields__}
     assert set(re.findall(r"FOREMIND_(\w+)=", text)) <= settings
     assert "\nUSER foremind\n" in text
 
@@ -115,7 +116,7 @@ def test_images_of_others_are_named_by_their_digest() -> None:
 
 async def test_a_backup_holds_everything(settings: Settings, tmp_path: Path) -> None:
     """Made while the server runs, restored elsewhere, it goes on there as if nothing happened."""
-    source = settings.model_copy(update={"database_url": None, "data_dir": tmp_path / "a"})
+    source = msgspec.structs.replace(settings, database_url=None, data_dir=tmp_path / "a")
     file = tmp_path / "foremind.backup"
     with running_server(source) as (url, _):
         async with connect(url) as client:
@@ -127,7 +128,7 @@ async def test_a_backup_holds_everything(settings: Settings, tmp_path: Path) -> 
             await back_up(database, file)
             assert stat.S_IMODE(file.stat().st_mode) == 0o600
             before = await _everything(database)
-    target = settings.model_copy(update={"database_url": None, "data_dir": tmp_path / "b"})
+    target = msgspec.structs.replace(settings, database_url=None, data_dir=tmp_path / "b")
     async with embedded_postgres(target.data_dir) as database:
         await restore(database, file)
         assert await _everything(database) == before

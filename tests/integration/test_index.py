@@ -9,12 +9,13 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
+from foremind.app.configuration import load_settings
 from foremind.app.core import Core
 from foremind.domain.announcements import MemoryAnnouncement
-from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.companion import CompanionFile
 from foremind.domain.memory import IndexedMemory, IndexState, RetrievalQuery
 from foremind.domain.policy import RecallPolicy, policy_for
-from foremind.domain.settings.settings import load_settings
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.domain.turn import OpenedSession
 from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.retrieval.index import vector_search

@@ -10,13 +10,13 @@ from datetime import timedelta
 
 import asyncpg
 import httpx2
+import msgspec
 import pytest
-from pydantic import SecretStr
 
 from foremind.app.core import Core, core
 from foremind.domain.companion import CompanionFile
 from foremind.domain.errors import DatabaseUnsuitable
-from foremind.domain.settings.settings import Settings
+from foremind.domain.settings.settings import Secret, Settings
 from foremind.storage.database import Database
 from foremind.storage.named_queries import as_one_read, load_queries
 from foremind_client import Client
@@ -359,7 +359,7 @@ async def test_a_login_that_is_only_a_member_of_the_server_role_can_serve(
     finally:
         await owner.close()
     url = database_url.replace("//postgres:@", "//plain_member:@")
-    changed = settings.model_copy(update={"database_url": SecretStr(url)})
+    changed = msgspec.structs.replace(settings, database_url=Secret(url))
     async with core(changed) as parts:
         assert await parts.database.pool.fetchval("SELECT session_user") == "plain_member"
         with pytest.raises(asyncpg.InsufficientPrivilegeError):

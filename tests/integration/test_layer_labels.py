@@ -47,7 +47,7 @@ async def test_a_life_is_lived_with_a_language_model_too(settings: Settings) -> 
     )
     clock = ManualClock()
     async with scripted_model(Script(background=background_answer)) as model:
-        own = settings.model_copy(update={"llm_url": model.url})
+        own = msgspec.structs.replace(settings, llm_url=model.url)
         async with core(own, clock=clock) as built:
             report = await measure_labels(built, clock, short, lambda _: None)
     assert report.made_by == "model"

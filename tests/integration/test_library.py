@@ -10,9 +10,10 @@ import psutil
 import pytest
 
 from foremind.app.core import Core
-from foremind.domain.companion import CompanionFile, CompanionSettings
+from foremind.domain.companion import CompanionFile
 from foremind.domain.errors import InvalidMessage, RequestError
 from foremind.domain.policy import policy_for
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.retrieval.documents import library as library_module
 from foremind.retrieval.documents.library import Library
 from foremind.retrieval.embedding.priority_queue import Priority

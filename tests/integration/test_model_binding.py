@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from pgvector import HalfVector
@@ -32,7 +33,7 @@ def wide_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wide(settings: Settings, wide_models: Path) -> Settings:
     """The settings with another model than the default."""
     changes = {"embedding_model": "example/wide", "models_path": wide_models}
-    return settings.model_copy(update=changes)
+    return msgspec.structs.replace(settings, **changes)
 
 
 async def _a_memory(parts: Core) -> None:

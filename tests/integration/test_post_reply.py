@@ -2,10 +2,10 @@
 
 import asyncio
 
+from foremind.app.configuration import load_settings
 from foremind.background.post_reply import PostReplyBehaviours
-from foremind.domain.companion import Behaviour
+from foremind.domain.companion_rules import Behaviour
 from foremind.domain.policy import ChatModelPolicy
-from foremind.domain.settings.settings import load_settings
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.layout import PastTurn
 from foremind.runtime.metrics import Metrics

@@ -21,14 +21,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from foremind.app.configuration import load_settings
 from foremind.app.core import Core, build_corrector, build_eraser, build_retention_enforcer, core
 from foremind.cluster.announcement_bus import AnnouncementReceiver
 from foremind.cluster.freshness import Freshness
 from foremind.domain.announcements import Announcement, SessionTaken
-from foremind.domain.companion import CompanionFile, CompanionSettings, RelationshipSettings
+from foremind.domain.companion import CompanionFile
 from foremind.domain.errors import NotFound
 from foremind.domain.policy import RecallPolicy, policy_for
-from foremind.domain.settings.settings import Settings, load_settings
+from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings, Settings
 from foremind.domain.turn import OpenedSession
 from foremind.memory.erase import ErasureScope
 from foremind.memory.import_relationship import RelationshipImporter

@@ -9,16 +9,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import asyncpg
+import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from pgvector import HalfVector
 
+from foremind.app.configuration import load_settings
 from foremind.app.core import Core, core
-from foremind.domain.companion import CompanionFile, CompanionSettings, SignificanceRules
+from foremind.domain.companion import CompanionFile
+from foremind.domain.companion_rules import SignificanceRules
 from foremind.domain.errors import DatabaseUnsuitable, StorageUnavailable
 from foremind.domain.policy import RecallPolicy, policy_for
-from foremind.domain.settings.settings import Settings, load_settings
+from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind.domain.turn import ExchangeTurn, OpenedSession, Speaker
 from foremind.memory.contextual_embedding import contextual_text
 from foremind.retrieval.embedding.conversion import prepare_model
@@ -48,7 +51,7 @@ OPEN = dataclasses.replace(
 
 async def open_session(parts: Core, user: str = "ana", **settings: object) -> OpenedSession:
     """Open a session of `user` with a companion of these settings, who remembers all replies."""
-    own = CompanionSettings(**{"remember_replies": "all", **settings})  # type: ignore[arg-type]
+    own = CompanionSettings(**{"remember_replies": "all", **settings})
     companion = await parts.stores.companions.put(
         CompanionFile("mara", "Mara", "A persona.", settings=own)
     )
@@ -260,7 +263,9 @@ async def test_vectors_of_768_dimensions_are_stored_and_searched(
     write_random_model(folder, dimension=768)
     models = tmp_path / "models"
     prepare_model(describe_folder("example/wide", folder, Prefixes()), models, print)
-    wide = settings.model_copy(update={"embedding_model": "example/wide", "models_path": models})
+    wide = msgspec.structs.replace(
+        settings, **{"embedding_model": "example/wide", "models_path": models}
+    )
     async with core(wide) as parts:
         session = await open_session(parts, significance_threshold=0.0)
         await say(parts, session, "my garden is lovely", number=1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from foremind.background.worker import BackgroundWorker
-from foremind.domain.companion import SignificanceRules
+from foremind.domain.companion_rules import SignificanceRules
 from foremind.domain.settings.settings import Settings
 from foremind.domain.step import WITH_REPLY
 from foremind.domain.turn import OpenedSession

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
+from foremind.app.configuration import load_settings
 from foremind.domain.announcements import MemoriesForgotten
 from foremind.domain.errors import ForemindError
 from foremind.domain.policy import ChatModelPolicy
-from foremind.domain.settings.settings import load_settings
 from foremind.gateway.event_stream import ReplayBuffer
 from foremind.gateway.session_registry import PendingSession
 from foremind.gateway.transport.admission import Admission, AdmittedConnection
@@ -41,7 +41,6 @@ _UNBOUNDED = {
     "text/time_words.py: cache": "one entry for each language",
     "text/statements/vocabulary.py: cache": "one entry for each of the module's lists",
     "domain/field_problems.py: cache": "one entry for each shape of a message or body",
-    "domain/settings/setting_bounds.py: cache": "one entry for each setting",
     "runtime/fair_queue.py: deque": "one owner's tickets, counted when they are enqueued",
     "storage/named_queries.py: cache": "it has no arguments",
 }

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import msgspec
+
 from foremind.app.core import core
 from foremind.app.server import serving
 from foremind.domain.settings.setting_definitions import LAYERS, LayerName
@@ -35,8 +37,8 @@ async def bench_enter(settings: Settings, say: Say) -> list[Figure]:
 
 
 async def _measure_enter(settings: Settings, index_bytes: int) -> tuple[list[float], list[float]]:
-    changed = settings.model_copy(
-        update={"pause_ms": _PAUSE_MS, "port": 0, "index_bytes": index_bytes}
+    changed = msgspec.structs.replace(
+        settings, **{"pause_ms": _PAUSE_MS, "port": 0, "index_bytes": index_bytes}
     )
     async with (
         serving(changed, say=lambda _: None) as (_, port),
@@ -56,10 +58,13 @@ async def bench_layers(settings: Settings, say: Say) -> list[Figure]:
         ("all layers", frozenset[LayerName]()),
         ("memories alone", all_but_memories),
     ):
-        changed = settings.model_copy(
-            update={"pause_ms": _PAUSE_MS, "port": 0, "layers_off": off,
-                    "data_dir": settings.data_dir / name.replace(" ", "-")}
-        )  # fmt: skip
+        changed = msgspec.structs.replace(
+            settings,
+            pause_ms=_PAUSE_MS,
+            port=0,
+            layers_off=off,
+            data_dir=settings.data_dir / name.replace(" ", "-"),
+        )
         async with serving(changed, say=lambda _: None) as (app, port):
             session = await fill(
                 app.core, app.core.runtime.clock.now(), own=_LAYERS_MEMORIES, others=0

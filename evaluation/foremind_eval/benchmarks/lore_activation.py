@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from foremind.domain.companion import Companion, CompanionSettings
+from foremind.domain.companion import Companion
 from foremind.domain.policy import policy_for
-from foremind.domain.settings.settings import Settings
+from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind.llm.prompt.character import macro_values
 from foremind.llm.prompt.layout import PastTurn
 from foremind.lore.key_matcher import MAX_PATTERNS

@@ -6,9 +6,8 @@ import numpy as np
 from pgvector import HalfVector
 
 from foremind.app.core import Core, core
-from foremind.domain.companion import CompanionSettings
 from foremind.domain.policy import policy_for
-from foremind.domain.settings.settings import Settings
+from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind.domain.turn import OpenedSession
 from foremind.retrieval.index.index_cache import IndexedCandidates
 from foremind.retrieval.search import Query, RankedSearch

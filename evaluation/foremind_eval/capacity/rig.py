@@ -8,10 +8,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import httpx2
+import msgspec
 import psutil
 
 from foremind.app.core import core
-from foremind.domain.settings.settings import Settings
+from foremind.domain.settings.settings import Secret, Settings
 from foremind.storage.embedded_postgres import embedded_postgres
 from foremind_client import Client
 from foremind_eval.capacity.wire_tap import Traffic, wire_tap
@@ -64,7 +65,7 @@ class Rig:
     ) -> None:
         """Start a gateway; it stops with the stack."""
         assert settings.database_url is not None
-        database = {"FOREMIND_DATABASE_URL": settings.database_url.get_secret_value()}
+        database = {"FOREMIND_DATABASE_URL": settings.database_url.reveal()}
         running = running_server(settings, environment | database)
         url, process = await asyncio.to_thread(running.__enter__)
         stack.push_async_callback(asyncio.to_thread, running.__exit__, None, None, None)
@@ -120,7 +121,7 @@ async def rig(settings: Settings) -> AsyncIterator[tuple[Rig, Settings]]:
         pid = int((settings.data_dir / "postgres" / "postmaster.pid").read_text().split()[0])
         async with wire_tap(lambda: asyncio.open_unix_connection(str(socket))) as traffic:
             tapped = f"postgresql://postgres@127.0.0.1:{traffic.port}/foremind"
-            shared = Settings.model_validate({**settings.model_dump(), "database_url": tapped})
+            shared = msgspec.structs.replace(settings, database_url=Secret(tapped))
             async with core(shared) as parts:
                 await fill(
                     parts,

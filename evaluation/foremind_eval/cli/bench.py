@@ -7,8 +7,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from foremind.app.configuration import load_settings
 from foremind.cli.running import run, say
-from foremind.domain.settings.settings import load_settings
 from foremind_eval.benchmarks import BENCHMARKS, run_benchmarks
 from foremind_eval.benchmarks.figures import Figure
 from foremind_eval.capacity.model import Prices

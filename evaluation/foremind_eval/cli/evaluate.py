@@ -10,11 +10,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from foremind.app.configuration import load_settings
 from foremind.app.core import Core, core
 from foremind.cli.running import run, say
 from foremind.domain.clock import Clock
 from foremind.domain.errors import InvalidFile
-from foremind.domain.settings.settings import Settings, load_settings
+from foremind.domain.settings.settings import Settings
 from foremind_eval.chart import draw, recall_bar
 from foremind_eval.cli.output import output_json
 from foremind_eval.dialogues import Dialogue

@@ -1,11 +1,12 @@
 """`foremind models bench`: the latency of an embedding model."""
 
+import msgspec
 import typer
 from rich import print as rich_print
 from rich.table import Table
 
+from foremind.app.configuration import load_settings
 from foremind.cli.running import run, say
-from foremind.domain.settings.settings import load_settings
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind_eval.benchmarks.encoding import bench_embedding
 
@@ -17,7 +18,7 @@ def models_bench(
     settings = load_settings()
     manifest = find_model(name or settings.embedding_model, settings.models_dir)
     table = Table("tokens", "int8 p50 ms", "fp32 p50 ms", "fp32 / int8", "int8 texts/s")
-    chosen = settings.model_copy(update={"embedding_model": manifest.name})
+    chosen = msgspec.structs.replace(settings, embedding_model=manifest.name)
     for figure in run(bench_embedding(chosen, say)):
         table.add_row(
             figure.name.removeprefix("embed ").removesuffix(" tokens"),

@@ -21,14 +21,9 @@ from foremind.auth.principal import MAX_USER_CHARS
 from foremind.cards.card_fields import check_card
 from foremind.domain.announcements import CompanionChanged
 from foremind.domain.clock import Clock
-from foremind.domain.companion import (
-    Companion,
-    CompanionFile,
-    CompanionSettings,
-    first_invalid_field,
-)
+from foremind.domain.companion import Companion, CompanionFile, first_invalid_field
 from foremind.domain.errors import InvalidFile, InvalidMessage, NotFound
-from foremind.domain.settings.settings import Settings
+from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind.llm.prompt.token_counter import load_counter
 from foremind.lore.lorebook import Lorebook, lorebook_in
 from foremind.storage.companion_store import CompanionStore

@@ -20,7 +20,7 @@ from foremind.api.dependencies import (
 from foremind.api.memory_edits import text_of
 from foremind.api.responses import json_response
 from foremind.auth.authority import require_scope
-from foremind.domain.companion import Companion, RelationshipSettings
+from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidMessage, NotFound
 from foremind.domain.policy import overlay_settings
 from foremind.domain.relationship import Relationship
@@ -33,7 +33,7 @@ from foremind.domain.settings.setting_levels import (
     set_names,
     setting_origins,
 )
-from foremind.domain.settings.settings import Settings
+from foremind.domain.settings.settings import RelationshipSettings, Settings
 
 _MAX_SESSIONS = 200
 

@@ -11,7 +11,6 @@ from foremind.api.dependencies import RelationshipServices, read_json, resolve_r
 from foremind.api.responses import json_response
 from foremind.auth.authority import require_scope
 from foremind.auth.principal import Principal
-from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.errors import NotAllowed
 from foremind.domain.export_file import Export, with_user_as_author
 from foremind.domain.policy import overlay_settings, policy_for
@@ -22,7 +21,7 @@ from foremind.domain.settings.setting_levels import (
     read_settings,
     set_names,
 )
-from foremind.domain.settings.settings import Settings
+from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings, Settings
 from foremind.llm.chat_model import MAX_CHARS_PER_TOKEN
 from foremind.memory.import_relationship import ImportLimits
 

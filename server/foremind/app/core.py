@@ -13,9 +13,8 @@ from foremind.cluster.announcement_bus import AnnouncementBus
 from foremind.cluster.nats_bus import NatsAddress, NatsBus
 from foremind.cluster.postgres_bus import PostgresBus
 from foremind.domain.clock import Clock, SystemClock
-from foremind.domain.companion import CompanionSettings
 from foremind.domain.policy import policy_for
-from foremind.domain.settings.settings import Settings
+from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind.llm.model_selection import ChatModels
 from foremind.memory.correct import Corrector
 from foremind.memory.erase import Eraser, UserEraser
@@ -70,7 +69,7 @@ async def embedding_backend(
     key = settings.embedding_key
     endpoint = EmbeddingEndpoint(
         settings.embedding_url,
-        None if key is None else key.get_secret_value(),
+        None if key is None else key.reveal(),
         settings.embedding_server_model or manifest.name,
         settings.embedding_timeout_s,
         settings.embedding_connections,
@@ -103,7 +102,7 @@ async def announcing_database(
         identity = await database.value("database_identity")
         return f"foremind.{identity}.announcements"
 
-    address = NatsAddress(settings.nats_url.get_secret_value(), settings.nats_credentials)
+    address = NatsAddress(settings.nats_url.reveal(), settings.nats_credentials)
     nats = NatsBus(address, subject, clock, metrics, runtime.supervisor)
     async with (
         Database.connect(url, size=size, timeout_s=timeout_s, publisher=nats) as database,
@@ -142,7 +141,7 @@ async def database_url(
 ) -> AsyncIterator[str]:
     """Yield the URL of the configured database; without one, run the embedded server."""
     if settings.database_url is not None:
-        yield settings.database_url.get_secret_value()
+        yield settings.database_url.reveal()
         return
     exists = EmbeddedPostgres(settings.data_dir).folder.exists()
     begin_with = "Starting the" if exists else "Creating an"

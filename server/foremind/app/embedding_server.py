@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -52,11 +53,9 @@ async def serving_embeddings(
             backend, manifest, settings.embedding_queue_size, clock, metrics, supervisor
         ) as embedder,
     ):
-        services = EmbeddingServices(
-            embedder, metrics, None if key is None else key.get_secret_value()
-        )
+        services = EmbeddingServices(embedder, metrics, None if key is None else key.reveal())
         # Here it is the key that authenticates: other machines use any name of this one with it.
-        guarded = settings.model_copy(update={"auth_secret": key, "auth_keys": None})
+        guarded = msgspec.structs.replace(settings, auth_secret=key, auth_keys=None)
         asgi = Starlette(
             routes=embedding_routes(services),
             middleware=[Middleware(OriginGuard, settings=guarded)],

@@ -10,6 +10,7 @@ from pathlib import Path
 import structlog
 from starlette.applications import Starlette
 
+from foremind.app.configuration import PREFIX
 from foremind.app.core import (
     Core,
     Say,
@@ -27,11 +28,10 @@ from foremind.cluster.freshness import Freshness
 from foremind.cluster.membership import Membership
 from foremind.cluster.ring import Gateway
 from foremind.domain.clock import Clock
-from foremind.domain.companion import Companion, CompanionSettings, read_companion
+from foremind.domain.companion import Companion, read_companion
 from foremind.domain.errors import InvalidFile, SetupError
 from foremind.domain.policy import policy_for
-from foremind.domain.settings.setting_syntax import PREFIX
-from foremind.domain.settings.settings import Settings, check_binding, filled_url
+from foremind.domain.settings.settings import CompanionSettings, Settings, check_binding, filled_url
 from foremind.gateway.live_settings import LiveSettings
 from foremind.gateway.protocol.client_messages import MAX_ESCAPED_BYTES
 from foremind.gateway.session_registry import Handover, Reconciliation, SessionRegistry

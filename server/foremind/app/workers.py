@@ -19,11 +19,11 @@ from functools import partial
 
 import structlog
 
+from foremind.app.configuration import PREFIX
 from foremind.app.core import Say, database_url
 from foremind.app.server import check_files
 from foremind.domain.clock import Clock, SystemClock
 from foremind.domain.errors import Interrupted, SetupError
-from foremind.domain.settings.setting_syntax import PREFIX
 from foremind.domain.settings.settings import Settings, check_binding, is_loopback
 from foremind.gateway.transport.listener import bind
 from foremind.retrieval.calibration.preparation import ready_model

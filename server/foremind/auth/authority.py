@@ -177,7 +177,7 @@ def load_keyring(settings: Settings, monotonic: Callable[[], float] = time.monot
     """
     check_secret(settings)
     secret = settings.auth_secret
-    value = None if secret is None else secret.get_secret_value()
+    value = None if secret is None else secret.reveal()
     return KeyRing(value, settings.auth_keys, monotonic)
 
 

@@ -14,7 +14,7 @@ from foremind.background.extractive_summary import (
     sentences_of,
 )
 from foremind.background.prompts import NoteOperation
-from foremind.domain.companion import PROFILE_SLOTS
+from foremind.domain.companion_rules import PROFILE_SLOTS
 from foremind.domain.record import NO_DETAILS, Details, Record
 from foremind.llm.prompt.record_format import in_first_person
 from foremind.memory.exclusive_facts import values_of

@@ -6,7 +6,7 @@ from typing import Self
 
 import structlog
 
-from foremind.domain.companion import Behaviour
+from foremind.domain.companion_rules import Behaviour
 from foremind.domain.errors import ForemindError
 from foremind.domain.policy import ChatModelPolicy
 from foremind.llm.model_selection import ChatModels

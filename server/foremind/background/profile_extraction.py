@@ -14,7 +14,7 @@ from foremind.background.due_work import usage_patterns_due
 from foremind.background.extractive_summary import Utterance, chars_of
 from foremind.background.prompts import SlottedValue
 from foremind.background.step_definitions import Outcome
-from foremind.domain.companion import SLOT_ALIASES, ProfileSlot
+from foremind.domain.companion_rules import SLOT_ALIASES, ProfileSlot
 from foremind.domain.errors import Conflict
 from foremind.domain.record import NewRecord, RecordLayer
 from foremind.domain.relationship import SessionUsage, TranscriptTurn

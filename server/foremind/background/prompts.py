@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from foremind.background.extractive_summary import Utterance
-from foremind.domain.companion import ProfileRules, ScratchpadRules
+from foremind.domain.companion_rules import ProfileRules, ScratchpadRules
 from foremind.llm.prompt.layout import Message
 from foremind.llm.prompt.quoted_lines import quoted
 from foremind.llm.prompt.record_format import day_in_words, labelled

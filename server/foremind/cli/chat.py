@@ -19,9 +19,9 @@ import typer
 from rich.cells import cell_len
 from tzlocal import get_localzone_name
 
+from foremind.app.configuration import load_settings
 from foremind.cli.running import run, say
 from foremind.domain.errors import SetupError
-from foremind.domain.settings.settings import load_settings
 from foremind_client import Closed, Conversation, Identity, Refused, connect
 
 LAMP = {"listening": "○", "recalling": "◔", "ready": "●", "away": "×"}

@@ -6,9 +6,10 @@ from typing import TypeVar
 
 import typer
 
+from foremind.app.configuration import load_settings
 from foremind.app.core import database_url
 from foremind.cli.running import run, say
-from foremind.domain.settings.settings import Settings, load_settings
+from foremind.domain.settings.settings import Settings
 from foremind.storage import migrations
 from foremind.storage.backup import back_up
 from foremind.storage.backup import restore as restore_backup

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import typer
 
+from foremind.app.configuration import load_settings
 from foremind.app.core import Core, build_eraser, core
 from foremind.cli.running import run, say
 from foremind.domain.errors import Conflict, InvalidFile, ModelServerError, NotFound, TooLarge
@@ -17,7 +18,6 @@ from foremind.domain.policy import policy_for
 from foremind.domain.record import NewRecord
 from foremind.domain.relationship import Relationship
 from foremind.domain.settings.setting_levels import effective_settings
-from foremind.domain.settings.settings import load_settings
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.layout import Message
 from foremind.llm.structured_output import request_answer

@@ -5,10 +5,10 @@ import sys
 import typer
 
 from foremind import __version__
+from foremind.app.configuration import load_settings
 from foremind.cli import chat, companions, db, files, models, serve, tokens
 from foremind.cli.running import add_evaluation_command
 from foremind.domain.errors import ForemindError
-from foremind.domain.settings.settings import load_settings
 from foremind.runtime.logs import configure_logging
 
 app = typer.Typer(

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from rich import print as rich_print
 from rich.table import Table
 
+from foremind.app.configuration import load_settings
 from foremind.cli.running import add_evaluation_command, say
 from foremind.domain.errors import ModelUnusable
-from foremind.domain.settings.settings import load_settings
 from foremind.retrieval.calibration.calibrate import needs_calibration
 from foremind.retrieval.calibration.preparation import calibrate_aloud, ready_model
 from foremind.retrieval.embedding.conversion import is_prepared, prepare_model

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import typer
 
+from foremind.app.configuration import load_settings
 from foremind.app.embedding_server import serving_embeddings
 from foremind.app.server import serving
 from foremind.app.workers import WORKER_STOP_S, Parent, Workers, public_url, serving_workers
 from foremind.cli.running import exit_after, run, say
-from foremind.domain.settings.settings import Settings, load_settings
+from foremind.domain.settings.settings import Settings
 from foremind.runtime.logs import configure_logging
 
 _PORT = 8769  # below that of `foremind serve`, whose workers take those above it

@@ -7,13 +7,13 @@ from typing import Any
 
 import typer
 
+from foremind.app.configuration import load_settings
 from foremind.auth.access_tokens import mint
 from foremind.auth.authority import load_keyring
 from foremind.auth.principal import SCOPES, user_id_problem
 from foremind.auth.signing_keys import generate_key, read_keys
 from foremind.domain.clock import SystemClock
 from foremind.domain.errors import InvalidFile
-from foremind.domain.settings.settings import load_settings
 
 keys = typer.Typer(help="Create keys that sign access tokens.", no_args_is_help=True)
 

@@ -7,10 +7,10 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from foremind.domain.companion import CompanionSettings
 from foremind.domain.memory import Reason
 from foremind.domain.record import MadeBy, RecordLayer
 from foremind.domain.session_state import SessionState
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.domain.turn import EventType, Speaker, Status
 
 MemoryType = Literal["conversation", "observation", "event", "relationship"]

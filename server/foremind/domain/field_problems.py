@@ -115,9 +115,14 @@ def json_problem(raw: str | bytes, shape: Any) -> FieldProblem:
 
 def field_problem(value: Any, shape: Any) -> FieldProblem:
     """Return the first thing that is wrong with a value that was refused as a shape."""
+    return find_problem(value, shape) or FieldProblem("", ANOTHER_VALUE)
+
+
+def find_problem(value: Any, shape: Any) -> FieldProblem | None:
+    """Return the first thing that is wrong with a value of a shape; None if it fits."""
     problem = next(_problems(value, _kind_of(shape), ()), None)
     if problem is None:
-        return FieldProblem("", ANOTHER_VALUE)
+        return None
     steps, expected = problem
     parts = (f"[{step}]" if isinstance(step, int) else f".{printable(step)}" for step in steps)
     return FieldProblem("".join(parts).removeprefix("."), expected)
@@ -172,13 +177,13 @@ def _problems(  # noqa: PLR0912 one case for each kind
     Args:
         noun: what to call the value, if not by its type.
     """
-    kinds = list(_alternatives(kind))
+    kinds = list(alternatives(kind))
     if any(isinstance(kind, inspect.AnyType | inspect.RawType) for kind in kinds):
         return
-    if isinstance(value, float) and math.isinf(value):
+    if isinstance(value, float) and not math.isfinite(value):
         yield at, _DOUBLE_PRECISION
         return
-    fitting = [kind for kind in kinds if type(value) in _types(kind)]
+    fitting = [option for option in kinds if _may_be(value, option)]
     if not fitting:
         names = dict.fromkeys(_NAMES[type_] for kind in kinds for type_ in _types(kind)[:1])
         got = _NAMES.get(type(value), "another value")
@@ -191,7 +196,7 @@ def _problems(  # noqa: PLR0912 one case for each kind
                 yield at, f"expected {listed(str(choice) for choice in sorted(choices))}"
         case inspect.StrType() | inspect.IntType() | inspect.FloatType() as scalar:
             if wrong := _wrong_scalar(value, scalar, noun or _NAMES[_types(scalar)[0]]):
-                yield at, f"expected {wrong}"
+                yield at, f"expected {_own_words(kind) or wrong}"
         case inspect.DateTimeType() | inspect.UUIDType() as special:
             if wrong := _wrong_special(value, special):
                 yield at, f"expected {wrong}"
@@ -247,8 +252,8 @@ def _problems_of_struct(
 def _wrong_scalar(value: Any, kind: Any, noun: str) -> str | None:
     """Say what a text or number should have been, if it is out of bounds."""
     if isinstance(kind, inspect.StrType):
-        if wrong := _wrong_length(value, kind, noun, "character"):
-            return wrong
+        if too_long := _wrong_length(value, kind, noun, "character"):
+            return too_long
         if kind.pattern is not None and not re.search(kind.pattern, value):
             return f"{noun} that matches {kind.pattern}"
         return None
@@ -261,6 +266,18 @@ def _wrong_scalar(value: Any, kind: Any, noun: str) -> str | None:
     if kind.lt is not None and value >= kind.lt:
         return f"{noun}, less than {kind.lt}"
     return None if -(2**63) <= value < 2**64 or isinstance(value, float) else _DOUBLE_PRECISION
+
+
+def _own_words(kind: inspect.Type) -> str | None:
+    """Return what the shape itself says was expected, in its `Meta(extra={"expected": ...})`."""
+    match kind:
+        case inspect.Metadata(extra={"expected": str(words)}):
+            return words
+        case inspect.Metadata(type=inner):
+            return _own_words(inner)
+        case inspect.UnionType(types=types):
+            return next(filter(None, map(_own_words, types)), None)
+    return None
 
 
 def _wrong_special(value: str, kind: inspect.Type) -> str | None:
@@ -284,15 +301,21 @@ def _counted(number: int, unit: str) -> str:
     return f"{number} {unit}{'' if number == 1 else 's'}"
 
 
-def _alternatives(kind: inspect.Type) -> Iterator[inspect.Type]:
+def alternatives(kind: inspect.Type) -> Iterator[inspect.Type]:
     match kind:
         case inspect.UnionType(types=types):
             for inner in types:
-                yield from _alternatives(inner)
+                yield from alternatives(inner)
         case inspect.Metadata(type=inner):
-            yield from _alternatives(inner)
+            yield from alternatives(inner)
         case _:
             yield kind
+
+
+def _may_be(value: object, kind: inspect.Type) -> bool:
+    if isinstance(kind, inspect.CustomType) and isinstance(value, kind.cls):
+        return True
+    return type(value) in _types(kind)
 
 
 def _types(kind: inspect.Type) -> tuple[type, ...]:
@@ -311,8 +334,8 @@ def _types(kind: inspect.Type) -> tuple[type, ...]:
         case inspect.StructType() | inspect.DictType():
             return (dict,)
         case inspect.CollectionType() | inspect.TupleType():
-            return (list, tuple)
-    return (str,)  # of the rest, also dates and UUIDs
+            return (list, tuple, set, frozenset)
+    return (str,)  # of the rest: dates, UUIDs, paths and secrets, too
 
 
 def _choices(kind: inspect.Type) -> tuple[Any, ...]:

@@ -7,11 +7,9 @@ from typing import Any
 
 import msgspec
 
-from foremind.domain.companion import (
+from foremind.domain.companion_rules import (
     KINDS,
     Behaviour,
-    CompanionSettings,
-    Consent,
     ProfileRules,
     ProfileSlot,
     Prompts,
@@ -24,23 +22,21 @@ from foremind.domain.settings.setting_definitions import (
     ALL,
     EXPIRING_NAMES,
     Ahead,
+    Consent,
     Decay,
     ExpiringName,
     LayerName,
     RememberReplies,
 )
-from foremind.domain.settings.settings import Settings
-
-# Defaults of the settings that the server has no setting for.
-_DEFAULTS = CompanionSettings(
-    significance=SignificanceRules(phrases={}, signals={}, floors={}, learned=True, model=False),
-    recall_any_age=False,
-    consent="assumed",
-    scratchpad=ScratchpadRules(examples=()),
-    profile=ProfileRules(only=False, examples=()),
-    prompts=Prompts(),
-    behaviours=(),
+from foremind.domain.settings.settings import (
+    SERVER_SETTINGS,
+    CompanionSettings,
+    NarrowSettings,
+    Settings,
 )
+
+# Of the settings that the server has no setting for.
+_DEFAULTS = NarrowSettings()
 
 _NO_LIMIT = datetime.min.replace(tzinfo=UTC)
 _CANDIDATES = 40
@@ -264,9 +260,8 @@ def _retention(days: Mapping[str, float]) -> dict[ExpiringName, timedelta]:
 def effective_value(name: str, own: CompanionSettings, server: Settings) -> Any:
     """Return the effective value of a setting; structs and mappings are complete."""
     value = getattr(own, name)
-    wider = getattr(server, name, None) if name in Settings.model_fields else None
-    default = getattr(_DEFAULTS, name)
-    merged = _merged(wider if wider is not None else default, value, name)
+    wider = getattr(server if name in SERVER_SETTINGS else _DEFAULTS, name)
+    merged = _merged(wider, value, name)
     if name == "scratchpad" and merged.kinds is None:
         return msgspec.structs.replace(merged, kinds=KINDS)
     if name == "profile":

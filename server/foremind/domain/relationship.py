@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.record import RecordLayer
+from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings
 from foremind.domain.turn import Speaker
 
 #: Companions of one database; a relationship's id leaves room for so many beside its user's.

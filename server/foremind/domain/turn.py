@@ -9,8 +9,8 @@ from uuid import UUID
 import numpy as np
 import numpy.typing as npt
 
-from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.errors import InvalidMessage
+from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings
 from foremind.domain.versions import VersionsInForce
 
 Trigger = Literal["pause", "eager", "send"]

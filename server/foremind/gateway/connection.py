@@ -5,6 +5,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from ipaddress import ip_network
 from typing import Self
 
 import structlog
@@ -166,7 +167,8 @@ class SocketEndpoint:
         self._registry = registry
         settings = services.runtime.settings
         self._addresses = AddressLimits(
-            settings.max_connections_per_address, settings.host_addresses
+            settings.max_connections_per_address,
+            tuple(ip_network(network) for network in settings.host_addresses),
         )
         self._fairness_lock = asyncio.Lock()
 

@@ -16,9 +16,10 @@ from foremind.domain.announcements import (
     SettingsChanged,
 )
 from foremind.domain.clock import Clock
-from foremind.domain.companion import Companion, RelationshipSettings
+from foremind.domain.companion import Companion
 from foremind.domain.errors import ForemindError
 from foremind.domain.relationship import companion_id_of
+from foremind.domain.settings.settings import RelationshipSettings
 from foremind.runtime.supervision import TaskSet
 from foremind.storage.relationship_store import RelationshipStore
 

@@ -4,9 +4,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from foremind.domain.companion import Companion, RelationshipSettings
+from foremind.domain.companion import Companion
 from foremind.domain.policy import Policy, overlay_settings, policy_for
 from foremind.domain.settings.setting_levels import effective_settings, merge_turn_settings
+from foremind.domain.settings.settings import RelationshipSettings
 from foremind.domain.turn import OpenedSession
 from foremind.gateway.live_settings import SharedValue
 from foremind.gateway.protocol.client_messages import MessageSend, Revision

@@ -11,11 +11,12 @@ from uuid import uuid4
 import msgspec
 
 from foremind.auth.principal import Principal
-from foremind.domain.companion import Companion, RelationshipSettings
+from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidMessage, NotFound
 from foremind.domain.policy import Policy, policy_for
 from foremind.domain.relationship import Relationship, relationship_id_of
 from foremind.domain.settings.setting_levels import effective_settings
+from foremind.domain.settings.settings import RelationshipSettings
 from foremind.domain.turn import SessionTurn
 from foremind.domain.turn_request import TranscriptRequest, TurnEvent, TurnRequest
 from foremind.gateway.handshake import find_open_companion

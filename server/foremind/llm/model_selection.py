@@ -11,8 +11,7 @@ from foremind.domain.announcements import Announcement, MemoriesForgotten
 from foremind.domain.memory import NARRATED_TYPES, Recalled
 from foremind.domain.policy import ChatModelPolicy
 from foremind.domain.settings.setting_definitions import Ahead
-from foremind.domain.settings.setting_syntax import KEY_PREFIX
-from foremind.domain.settings.settings import Settings
+from foremind.domain.settings.settings import KEY_PREFIX, Settings
 from foremind.llm.chat_model import ChatModel
 from foremind.llm.http_client import ModelEndpoint, ModelHttpClient, load_client
 from foremind.llm.openai_model import ChatModelOptions, OpenAIChatModel
@@ -198,4 +197,4 @@ class ChatModels:
         server = self._settings
         if server.llm_key is None or policy.url != server.llm_url:
             return None
-        return server.llm_key.get_secret_value()
+        return server.llm_key.reveal()

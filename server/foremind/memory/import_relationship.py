@@ -8,7 +8,6 @@ from functools import partial
 
 import msgspec
 
-from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.export_file import Export, ExportedTurn
 from foremind.domain.hints import (
@@ -28,6 +27,7 @@ from foremind.domain.record import (
     VECTOR_SEARCHED_LAYERS,
     search_text,
 )
+from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings
 from foremind.domain.storable_text import check_storable
 from foremind.domain.turn import ExchangeTurn, Speaker
 from foremind.memory.contextual_embedding import (

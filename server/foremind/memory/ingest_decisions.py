@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from foremind.domain.companion import SignificanceRules
+from foremind.domain.companion_rules import SignificanceRules
 from foremind.domain.memory import (
     Fact,
     MemoryChanges,

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from foremind.domain.clock import Clock
-from foremind.domain.companion import PROFILE_SLOTS
+from foremind.domain.companion_rules import PROFILE_SLOTS
 from foremind.domain.errors import Conflict, InvalidMessage, NotFound
 from foremind.domain.record import (
     SINGLE_RECORD_LAYERS,

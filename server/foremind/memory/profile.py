@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from foremind.domain.companion import SLOT_ALIASES, ProfileSlot, slot_rank
+from foremind.domain.companion_rules import SLOT_ALIASES, ProfileSlot, slot_rank
 from foremind.domain.record import (
     Details,
     MadeBy,

@@ -20,7 +20,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from foremind.domain.companion import FloorName, SignalName, SignificanceRules
+from foremind.domain.companion_rules import FloorName, SignalName, SignificanceRules
 from foremind.domain.memory import Reason
 from foremind.text.languages import utterances
 from foremind.text.languages.detection import language_of

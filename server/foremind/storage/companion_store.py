@@ -1,26 +1,22 @@
 """Stores companions, and decodes settings columns."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
 import structlog
 
 from foremind.domain.announcements import CompanionChanged
-from foremind.domain.companion import (
-    Companion,
-    CompanionFile,
-    CompanionSettings,
-    RelationshipSettings,
-)
+from foremind.domain.companion import Companion, CompanionFile
 from foremind.domain.errors import NOT_JSON, NotFound
-from foremind.domain.settings.setting_bounds import first_invalid_setting, salvage
+from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings
 from foremind.storage.database import Database
 
+_UNUSABLE = object()
 _CACHED = 256  # decoded companions and settings, which are immutable and shared
 _CACHED_CARDS = 32  # decoded cards, of at most 2 MB each as stored
 
@@ -100,7 +96,7 @@ def settings_from_json(raw: str) -> CompanionSettings:
         stored = msgspec.json.decode(raw)
     except NOT_JSON:
         stored = None
-    valid, dropped = salvage(stored, _is_valid)
+    valid, dropped = _salvage(stored)
     if dropped:
         known = set(CompanionSettings.__struct_fields__)
         names = {path.partition(".")[0] for path in dropped}
@@ -124,11 +120,38 @@ def without_settings(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _salvage(given: object) -> tuple[dict[str, Any], list[str]]:
+    """Return the usable parts of stored settings, and the paths of the rest."""
+    dropped: list[str] = []
+
+    def usable_part(value: object, wrap: Callable[[object], object], path: str) -> object:
+        if _is_valid(wrap(value)):
+            return value
+        if isinstance(value, dict):
+            members = {
+                name: usable_part(member, partial(_wrap_member, wrap, name), f"{path}.{name}")
+                for name, member in value.items()
+            }
+            kept = {name: member for name, member in members.items() if member is not _UNUSABLE}
+            if kept and _is_valid(wrap(kept)):
+                return kept
+        dropped.append(path.lstrip("."))
+        return _UNUSABLE
+
+    kept = usable_part(given, lambda value: value, "")
+    return (kept if isinstance(kept, dict) else {}), dropped
+
+
+def _wrap_member(wrap: Callable[[object], object], name: str, value: object) -> object:
+    return wrap({name: value})
+
+
 def _is_valid(stored: object) -> bool:
     try:
-        return first_invalid_setting(msgspec.convert(stored, CompanionSettings)) is None
+        msgspec.convert(stored, CompanionSettings)
     except (msgspec.ValidationError, OverflowError, RecursionError):
         return False
+    return True
 
 
 def clear_settings_cache() -> None:

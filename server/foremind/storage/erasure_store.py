@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pgvector import HalfVector
 
 from foremind.domain.announcements import MemoriesForgotten, RelationshipDeleted
-from foremind.domain.companion import KINDS
+from foremind.domain.companion_rules import KINDS
 from foremind.domain.erasure import RecordText, ShownState, TranscriptText
 from foremind.domain.errors import NotFound
 from foremind.domain.memory import Fact, MemoryText

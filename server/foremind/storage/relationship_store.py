@@ -14,7 +14,6 @@ import asyncpg
 import msgspec
 
 from foremind.domain.announcements import ConsentGiven, SettingsChanged, StateChanged
-from foremind.domain.companion import RelationshipSettings
 from foremind.domain.errors import NotFound
 from foremind.domain.memory import Reason, StoredMemory
 from foremind.domain.relationship import (
@@ -29,6 +28,7 @@ from foremind.domain.session_state import (
     StatePatch,
     apply_state_patch,
 )
+from foremind.domain.settings.settings import RelationshipSettings
 from foremind.domain.versions import CompanionVersions, RelationshipVersions, VersionsInForce
 from foremind.storage.companion_store import relationship_settings, without_settings
 from foremind.storage.database import Database

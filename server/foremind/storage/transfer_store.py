@@ -12,7 +12,6 @@ import numpy.typing as npt
 from pgvector import HalfVector
 
 from foremind.domain.announcements import SettingsChanged
-from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.errors import Conflict
 from foremind.domain.export_file import (
     Export,
@@ -30,6 +29,7 @@ from foremind.domain.export_file import (
 from foremind.domain.memory import Fact, MemoryText, NewMemory, Reason
 from foremind.domain.record import Details, NewRecord
 from foremind.domain.relationship import ChangeSet, relationship_id_of
+from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings
 from foremind.domain.user import User
 from foremind.storage.database import Database, DatabaseConnection
 from foremind.storage.memory_store import store_memories

@@ -2,8 +2,8 @@
 
 import pytest
 
+from foremind.app.configuration import load_settings
 from foremind.auth.origins import host_allowed, origin_allowed, request_origin_allowed
-from foremind.domain.settings.settings import load_settings
 
 OPEN = load_settings()
 

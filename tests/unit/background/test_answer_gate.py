@@ -23,7 +23,7 @@ from foremind.background.prompts import (
     summary_prompt,
     topic_prompt,
 )
-from foremind.domain.companion import KINDS, PROFILE_SLOTS, ProfileRules, ScratchpadRules
+from foremind.domain.companion_rules import KINDS, PROFILE_SLOTS, ProfileRules, ScratchpadRules
 from foremind.llm.answer_gate import AnswerGate, goes_round, is_empty_answer
 from foremind.llm.answer_parsing import UnparsableAnswer, parse_answer
 from foremind.llm.prompt.layout import Message

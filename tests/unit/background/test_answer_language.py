@@ -12,7 +12,7 @@ from foremind.background.prompts import (
     summary_prompt,
     topic_prompt,
 )
-from foremind.domain.companion import ProfileRules, ScratchpadRules
+from foremind.domain.companion_rules import ProfileRules, ScratchpadRules
 from foremind.llm.prompt.layout import Message
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)

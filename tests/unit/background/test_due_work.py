@@ -9,6 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foremind.app.configuration import load_settings
 from foremind.background.due_work import (
     BATCH_TOKENS,
     BATCH_TURNS,
@@ -18,10 +19,9 @@ from foremind.background.due_work import (
     turns_outside_window,
     turns_to_summarise,
 )
-from foremind.domain.companion import CompanionSettings
 from foremind.domain.policy import LayerPolicy, policy_for
 from foremind.domain.relationship import OpenSession, TranscriptTurn
-from foremind.domain.settings.settings import load_settings
+from foremind.domain.settings.settings import CompanionSettings
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 SESSION = uuid.UUID(int=1)
@@ -37,7 +37,7 @@ def turns(count: int, chars: int = 40) -> list[TranscriptTurn]:
 
 def policy(**settings: object) -> LayerPolicy:
     """The layer policy of a companion with these settings."""
-    own = CompanionSettings(**settings)  # type: ignore[arg-type]
+    own = CompanionSettings(**settings)
     return policy_for(own, load_settings()).layers
 
 

@@ -6,8 +6,8 @@ from uuid import UUID
 
 from foremind.background.lanes import MAX_HELD_BACK, HeldBack, Limit, RunningLane, RunningLanes
 from foremind.background.step_definitions import STEPS_BY_NAME, after_failure
-from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.relationship import RelationshipState
+from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings
 from foremind.domain.step import ClaimLimits, Lane, StepState
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)

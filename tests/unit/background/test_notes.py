@@ -10,7 +10,7 @@ from foremind.background.extractive_summary import Utterance
 from foremind.background.note_rules import entry_kind, note_rank, updates_by_rules
 from foremind.background.notes import entries_for_prompt, notes_to_evict, valid_operations
 from foremind.background.prompts import NoteOperation
-from foremind.domain.companion import KINDS
+from foremind.domain.companion_rules import KINDS
 from foremind.domain.record import NO_DETAILS, Record
 from foremind.text.statements.extraction import statements_in
 

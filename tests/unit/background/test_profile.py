@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from foremind.background.extractive_summary import Utterance
 from foremind.background.profile_extraction import stated_in
-from foremind.domain.companion import (
+from foremind.domain.companion_rules import (
     PROFILE_SLOTS,
     ProfileRules,
     ProfileSlot,

@@ -4,12 +4,7 @@ import pytest
 
 from foremind.background.profile_extraction import valid_entries
 from foremind.background.prompts import notes_prompt
-from foremind.domain.companion import (
-    PROFILE_SLOTS,
-    ProfileExample,
-    ProfileRules,
-    ProfileSlot,
-)
+from foremind.domain.companion_rules import PROFILE_SLOTS, ProfileExample, ProfileRules, ProfileSlot
 
 
 @pytest.mark.parametrize(

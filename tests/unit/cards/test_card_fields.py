@@ -15,7 +15,8 @@ from foremind.cards.card_fields import (
     slug_of,
 )
 from foremind.cards.card_file import read_card, write_card
-from foremind.domain.companion import Companion, CompanionFile, CompanionSettings
+from foremind.domain.companion import Companion, CompanionFile
+from foremind.domain.settings.settings import CompanionSettings
 from tests.unit.cards.sample_cards import V1, V2, V3
 
 

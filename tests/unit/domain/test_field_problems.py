@@ -138,7 +138,7 @@ _WRONG = [None, 7, -1, True, 1e300, "", "x" * 5000, [], [7], {}, {"Bad name!": 7
 _LIBRARY_WORDS = re.compile(
     r"`\$|`(?:str|int|float|bool|array|object|uuid|datetime)\b|Object |Invalid |got `"
 )
-_TEXTS = ("abc", "1", "FOREMIND_LLM_KEY_A")
+_TEXTS = ("abc", "1", "FOREMIND_LLM_KEY_A", "")
 
 
 def _sample(kind: inspect.Type) -> Any:

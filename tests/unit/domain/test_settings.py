@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from foremind.domain.companion import CompanionSettings, read_companion
+from foremind.app.configuration import load_settings
+from foremind.domain.companion import read_companion
 from foremind.domain.errors import InvalidFile, UnsafeBinding
 from foremind.domain.policy import overlay_settings, policy_for
 from foremind.domain.settings.setting_definitions import EXPIRING_NAMES
 from foremind.domain.settings.setting_levels import clamped, read_settings
-from foremind.domain.settings.settings import Settings, check_binding, load_settings
+from foremind.domain.settings.settings import CompanionSettings, Settings, check_binding
 from tests.docs.settings_reference import PATH, reference
 
 
@@ -177,4 +178,4 @@ def test_the_documented_table_is_the_settings() -> None:
     text = PATH.read_text("utf-8")
     assert text == reference()
     documented = re.findall(r"^\| `FOREMIND_(\w+)` \|", text, re.MULTILINE)
-    assert sorted(documented) == sorted(name.upper() for name in Settings.model_fields)
+    assert sorted(documented) == sorted(name.upper() for name in Settings.__struct_fields__)

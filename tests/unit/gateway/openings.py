@@ -28,11 +28,11 @@ from foremind.domain.announcements import (
     MemoryAnnouncement,
     SessionTaken,
 )
-from foremind.domain.companion import Companion, CompanionSettings, RelationshipSettings
+from foremind.domain.companion import Companion
 from foremind.domain.errors import ForemindError, StorageUnavailable
 from foremind.domain.record import LayersState
 from foremind.domain.session_state import NO_STATE, SessionState
-from foremind.domain.settings.settings import Settings
+from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings, Settings
 from foremind.domain.turn import OpenedSession, Turn
 from foremind.domain.versions import CompanionVersions, RelationshipVersions, VersionsInForce
 from foremind.gateway.flow_control import AddressLimits, AddressSlot

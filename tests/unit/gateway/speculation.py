@@ -19,13 +19,13 @@ import numpy as np
 
 from foremind.auth.principal import Principal
 from foremind.domain.announcements import MemoriesChanged, MemoriesForgotten
-from foremind.domain.companion import Companion, CompanionSettings, RelationshipSettings
+from foremind.domain.companion import Companion
 from foremind.domain.errors import ForemindError, Overloaded, StorageUnavailable
 from foremind.domain.memory import Recalled
 from foremind.domain.record import LayersState
 from foremind.domain.session_state import NO_STATE, SessionState
 from foremind.domain.settings.setting_definitions import Ahead
-from foremind.domain.settings.settings import Settings
+from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings, Settings
 from foremind.domain.turn import OpenedSession, StoredTurn
 from foremind.gateway.event_stream import EventStream
 from foremind.gateway.live_settings import SharedValue
@@ -224,7 +224,9 @@ async def live(world: World) -> None:
         lambda: -1.0 if rng.random() < 0.02 else rng.uniform(0.0, 0.3),
         lambda _: ["Well", ", ", "yes", "."],
     )
-    settings = world.settings.model_copy(update={"eager": world.eager, "recall_gate": False})
+    settings = msgspec.structs.replace(
+        world.settings, **{"eager": world.eager, "recall_gate": False}
+    )
     supervisor = Supervisor(clock, world.metrics)
     async with EmbeddingService(
         LocalBackend(cast("Any", world)), world.manifest, 8, clock, world.metrics, supervisor

@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from foremind.domain.companion import CompanionSettings, RelationshipSettings
+from foremind.app.configuration import load_settings
 from foremind.domain.policy import policy_for
 from foremind.domain.session_state import NO_STATE, SessionState
-from foremind.domain.settings.settings import load_settings
+from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings
 from foremind.domain.turn import OpenedSession, Turn
 from foremind.gateway.conversation import LiveConversation, LiveState, Participants
 from foremind_eval.doubles.manual_clock import ManualClock

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from foremind.domain.announcements import CompanionChanged, MemoriesForgotten, SettingsChanged
-from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.errors import StorageUnavailable
 from foremind.domain.relationship import relationship_id_of
+from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings
 from foremind.gateway.live_settings import LiveSettings
 from foremind_eval.doubles.manual_clock import ManualClock
 

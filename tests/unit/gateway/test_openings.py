@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from foremind.domain.settings.settings import load_settings
+from foremind.app.configuration import load_settings
 from foremind.runtime.metrics import Metrics
 from foremind_eval.doubles.virtual_time import VirtualLoop
 from tests.unit.auth.test_access_tokens import SECRET

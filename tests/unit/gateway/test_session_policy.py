@@ -8,8 +8,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from foremind.domain.companion import Companion, RelationshipSettings
-from foremind.domain.settings.settings import load_settings
+from foremind.app.configuration import load_settings
+from foremind.domain.companion import Companion
+from foremind.domain.settings.settings import RelationshipSettings
 from foremind.gateway.live_settings import SharedValue
 from foremind.gateway.session_policy import SessionPolicy
 from tests.unit.gateway.speculation import _COMPANION, _OPENED

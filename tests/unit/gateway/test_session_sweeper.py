@@ -1,6 +1,6 @@
 """When a session is checked next: before a time limit of it can have passed for long."""
 
-from foremind.domain.settings.settings import load_settings
+from foremind.app.configuration import load_settings
 from foremind.gateway.session_sweeper import next_check
 
 NOW = 1000.0

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
+from foremind.app.configuration import load_settings
 from foremind.domain.settings.setting_definitions import Ahead
-from foremind.domain.settings.settings import load_settings
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind.runtime.metrics import Metrics
 from foremind_eval.doubles.virtual_time import Deadlock, VirtualLoop

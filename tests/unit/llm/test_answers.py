@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from foremind.app.configuration import load_settings
 from foremind.background.prompts import EpisodesAnswer, NotesAnswer, SummaryAnswer
-from foremind.domain.companion import CompanionSettings
 from foremind.domain.errors import ModelServerError, UnusableAnswer
 from foremind.domain.policy import policy_for
-from foremind.domain.settings.settings import load_settings
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.llm.chat_model import RestartedText
 from foremind.llm.completion_parser import StreamEnding, StreamParser
 from foremind.llm.model_selection import ChatModels

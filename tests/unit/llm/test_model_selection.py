@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from foremind.domain.companion import CompanionSettings
+from foremind.app.configuration import load_settings
 from foremind.domain.policy import ChatModelPolicy, policy_for
-from foremind.domain.settings.settings import load_settings
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.llm import model_selection as module
 from foremind.llm.model_selection import ChatModels
 from foremind_eval.doubles.model_server import Script, scripted_model

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.domain.companion import Companion, CompanionSettings
+from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidFile
 from foremind.domain.record import NO_DETAILS, Record, RecordLayer, Revision
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.memory import markdown_files
 from foremind.memory.markdown_files import (
     BASE,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.domain.companion import SignificanceRules
+from foremind.domain.companion_rules import SignificanceRules
 from foremind.memory.scoring import score_from_rating, score_significance
 
 PLAIN = SignificanceRules()

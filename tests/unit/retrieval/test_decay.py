@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from foremind.domain.companion import CompanionSettings
+from foremind.app.configuration import load_settings
 from foremind.domain.policy import policy_for
 from foremind.domain.settings.setting_definitions import Decay
-from foremind.domain.settings.settings import load_settings
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.retrieval.ranking import recency
 
 NOW = datetime(2026, 5, 20, tzinfo=UTC)

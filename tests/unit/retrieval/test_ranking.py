@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from foremind.domain.companion import CompanionSettings
+from foremind.app.configuration import load_settings
 from foremind.domain.memory import Candidate, KnownMemory, Recalled, WordStatistics
 from foremind.domain.policy import RecallPolicy, policy_for
 from foremind.domain.settings.setting_definitions import Decay
-from foremind.domain.settings.settings import load_settings
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.retrieval.bm25 import to_candidate_set
 from foremind.retrieval.ranking import EventAnchor, ParsedQuery
 from foremind.retrieval.ranking import rank as rank_columns

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from foremind.domain.companion import CompanionSettings
+from foremind.app.configuration import load_settings
 from foremind.domain.policy import policy_for
-from foremind.domain.settings.settings import load_settings
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.retrieval.search import favour_words
 
 _POLICY = policy_for(CompanionSettings(), load_settings()).recall

@@ -5,7 +5,7 @@ import logging
 import pytest
 import structlog
 
-from foremind.domain.settings.settings import load_settings
+from foremind.app.configuration import load_settings
 from foremind.runtime.logs import configure_logging
 
 SECRET_WORDS = "my diary says"

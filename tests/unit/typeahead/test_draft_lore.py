@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from foremind.domain.companion import Companion, CompanionSettings
+from foremind.app.configuration import load_settings
+from foremind.domain.companion import Companion
 from foremind.domain.policy import policy_for
-from foremind.domain.settings.settings import load_settings
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.llm.prompt.character import macro_values
 from foremind.llm.prompt.layout import PastTurn
 from foremind.lore.key_matcher import KeyMatcher, PlainKey

@@ -5,118 +5,37 @@ set them, nor when the operator lowers a value afterwards.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from foremind.domain.companion import CompanionSettings, RelationshipSettings
 from foremind.domain.errors import NOT_JSON, InvalidMessage
 from foremind.domain.field_problems import field_problem, printable, unknown_name, whole_number
 from foremind.domain.policy import effective_value, overlay_settings, policy_for
-from foremind.domain.settings.setting_bounds import first_invalid_setting
-from foremind.domain.settings.setting_definitions import ALL
-from foremind.domain.settings.settings import Settings
+from foremind.domain.settings.settings import (
+    LEVEL_SETTINGS,
+    CompanionSettings,
+    PlayerBound,
+    RelationshipSettings,
+    Settings,
+)
 from foremind.domain.storable_text import check_storable
 
 #: Settings that only the server and the companion may have: the model, consent, behaviours.
 OPERATOR_SETTINGS = frozenset(
-    {
-        "llm_url",
-        "llm_model",
-        "llm_key_env",
-        "llm_tokenizer",
-        "llm_ahead",
-        "llm_tokens_per_day",
-        "consent",
-        "behaviours",
-    }
+    name for name, setting in LEVEL_SETTINGS.items() if setting.narrowest == "companion"
 )
-
 #: Settings that affect a single reply, and may therefore be set for one turn.
 TURN_SETTINGS = frozenset(
-    {
-        "vector_weight",
-        "keyword_weight",
-        "significance_weight",
-        "session_weight",
-        "time_weight",
-        "recency_weight",
-        "user_weight",
-        "permanent_significance",
-        "memory_decay",
-        "memory_max_age_days",
-        "memory_half_life_days",
-        "recall_any_age",
-        "recall_gate",
-        "recall_min_score",
-        "recall_min_share",
-        "recall_limit",
-        "context_tokens",
-        "working_tokens",
-        "layers_off",
-        "layers_share",
-        "layers_deadline_ms",
-        "topic_half_life_days",
-        "llm_max_tokens",
-        "llm_temperature",
-    }
+    name for name, setting in LEVEL_SETTINGS.items() if setting.narrowest == "turn"
 )
-
-_MAX_PATH_CHARS = 200  # of a field that an error names
-
-
-@dataclass(frozen=True, slots=True)
-class PlayerBound:
-    """The bound of a player's value, given the operator's.
-
-    `clamp` takes both and returns the nearest allowed value; `expected` describes the bound.
-    """
-
-    clamp: Callable[[Any, Any], Any]
-    expected: str
-
-
-_UNBOUNDED = PlayerBound(lambda own, _: own, "any value")
-_AT_MOST = PlayerBound(min, "at most {0}, which is the operator's")
-_AT_LEAST = PlayerBound(max, "at least {0}, which is the operator's")
-_ONLY_ON = PlayerBound(lambda own, wider: own or wider, "true, or nothing")
-_ONLY_OFF = PlayerBound(lambda own, wider: own and wider, "false, or nothing")
-_SUPERSET = PlayerBound(lambda own, wider: own | frozenset(wider), "{0} and any others")
-
-
-def _shorter_retention(own: Mapping[str, float], wider: Mapping[str, float]) -> dict[str, float]:
-    return {name: min(days, wider.get(name, wider.get(ALL, days))) for name, days in own.items()}
-
-
-def _without_model_rating(own: msgspec.Struct, wider: Any) -> msgspec.Struct:
-    enables = getattr(own, "model", None) and not wider.model
-    return msgspec.structs.replace(own, model=None) if enables else own
-
-
 #: The settings that a player may set, for a relationship or (see `TURN_SETTINGS`) for a turn.
 PLAYER_BOUNDS: Mapping[str, PlayerBound] = {
-    "pause_ms": _AT_LEAST,
-    "eager": _ONLY_OFF,
-    "significance": PlayerBound(_without_model_rating, "no `model`, which is the operator's"),
-    "significance_threshold": _AT_LEAST,
-    "recall_any_age": _UNBOUNDED,
-    "memory_max_age_days": _UNBOUNDED,
-    "recall_gate": _ONLY_ON,
-    "recall_min_score": _AT_LEAST,
-    "recall_min_share": _AT_LEAST,
-    "recall_limit": _AT_MOST,
-    "layers_off": _SUPERSET,
-    "layers_share": _AT_MOST,
-    "context_tokens": _AT_MOST,
-    "working_tokens": _AT_MOST,
-    "retention_days": PlayerBound(
-        _shorter_retention, "no more days than {0}, which are the operator's"
-    ),
-    "llm_max_tokens": _AT_MOST,
-    "llm_temperature": _UNBOUNDED,
+    name: setting.player for name, setting in LEVEL_SETTINGS.items() if setting.player is not None
 }
+
+_MAX_PATH_CHARS = 200  # of a field that an error names
 
 
 def effective_settings(
@@ -174,9 +93,6 @@ def read_settings(raw: object) -> CompanionSettings:
         own = msgspec.convert(raw, CompanionSettings)
     except msgspec.ValidationError:
         raise _invalid(*field_problem(raw, CompanionSettings)) from None
-    problem = first_invalid_setting(own)
-    if problem is not None:
-        raise _invalid(*problem)
     check_storable(own, "settings")
     return own
 

@@ -162,7 +162,7 @@ def _uvicorn_config(app: ASGIApp, settings: Settings, max_frame_size: int) -> Co
 def _shared_addresses(settings: Settings) -> Callable[[str], bool]:
     """Return a predicate for addresses that many players share: loopback, proxies, game hosts."""
     proxies = set(settings.trusted_proxies)
-    networks = [*settings.host_addresses, *(_network(proxy) for proxy in proxies)]
+    networks = [_network(address) for address in (*settings.host_addresses, *proxies)]
 
     def is_shared(address: str) -> bool:
         if "*" in proxies or address in proxies:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from foremind.domain.companion import Behaviour
+from foremind.domain.companion_rules import Behaviour
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.settings.setting_definitions import LayerName

@@ -7,7 +7,7 @@ from functools import partial
 
 import msgspec
 
-from foremind.domain.companion import TASTE_RANK
+from foremind.domain.companion_rules import TASTE_RANK
 from foremind.domain.record import MadeBy, Record, is_manual, of_layer
 from foremind.domain.session_state import Flag, SessionState
 from foremind.domain.settings.setting_definitions import LayerName

@@ -20,7 +20,7 @@ from typing import Literal
 import msgspec
 import Stemmer
 
-from foremind.domain.companion import KINDS, PROFILE_SLOTS
+from foremind.domain.companion_rules import KINDS, PROFILE_SLOTS
 
 
 def phrase_pattern(phrase: str, *, separated: bool = True) -> str:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foremind.app.configuration import load_settings
 from foremind.domain.errors import SetupError
-from foremind.domain.settings.settings import load_settings
 from foremind.gateway.transport.admission import Admission
 from foremind.gateway.transport.file_descriptors import connection_limit
 from foremind.runtime.metrics import Metrics

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from foremind.app.configuration import load_settings
 from foremind.domain.record import RECORD_LAYERS, Details, LayersState, Record, RecordLayer
-from foremind.domain.settings.settings import load_settings
 from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind.retrieval.relationship_layers import RelationshipLayers

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.domain.companion import Behaviour, CompanionSettings
+from foremind.app.configuration import load_settings
+from foremind.domain.companion_rules import Behaviour
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import policy_for
 from foremind.domain.settings.setting_definitions import LayerName
-from foremind.domain.settings.settings import load_settings
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.llm.prompt.assembly import AssembledPrompt, assemble, recent_turns
 from foremind.llm.prompt.character import Character
 from foremind.llm.prompt.layout import PastTurn, Prompt
@@ -87,7 +88,7 @@ def assembled(
     **settings: object,
 ) -> AssembledPrompt:
     """A prompt assembled from layers with settings."""
-    own = CompanionSettings(**settings)  # type: ignore[arg-type]
+    own = CompanionSettings(**settings)
     by_layer: dict[LayerName, Section] = {
         layer: section(layer, lines, estimate_tokens) for layer, lines in (sections or {}).items()
     }

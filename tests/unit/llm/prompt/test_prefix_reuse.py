@@ -5,7 +5,7 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.domain.companion import Behaviour
+from foremind.domain.companion_rules import Behaviour
 from foremind.domain.memory import Recalled
 from foremind.gateway.speculation import reuse_prefix
 from foremind.llm.prompt.assembly import AssembledPrompt

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foremind.app.configuration import load_settings
 from foremind.domain.errors import Interrupted, Overloaded
-from foremind.domain.settings.settings import load_settings
 from foremind.retrieval.embedding.backend import LocalBackend, Vector
 from foremind.retrieval.embedding.manifest import Manifest
 from foremind.retrieval.embedding.model_registry import find_model

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pgvector import HalfVector
 
-from foremind.domain.companion import CompanionSettings
+from foremind.app.configuration import load_settings
 from foremind.domain.memory import IndexedMemory, IndexState, KnownMemory, RetrievalQuery
 from foremind.domain.policy import policy_for
-from foremind.domain.settings.settings import load_settings
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.retrieval.index import memory_index, vector_search
 from foremind.retrieval.index.memory_index import MemoryIndex
 from foremind.text.tokenization import pack_terms
