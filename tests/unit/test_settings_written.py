@@ -94,6 +94,31 @@ def test_null_means_no_limit(monkeypatch: pytest.MonkeyPatch, source: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "literal", "value"),
+    [
+        ("port", "9000", "9000.0", 9000),
+        ("port", " 9000 ", "'9000'", 9000),
+        ("drain_s", "3", "3", 3.0),
+        ("drain_s", "2.5", "'2.5'", 2.5),
+        ("eager", "off", "false", False),
+        ("eager", "No", "0", False),
+        ("mcp", "1", "'on'", True),
+        ("max_connections", "null", "'null'", None),
+        ("retention_days", '{"hot": "3"}', "{hot = 3}", {"hot": 3.0}),
+    ],
+)
+def test_a_value_means_the_same_in_the_environment_and_in_the_file(
+    name: str, text: str, literal: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers, switches and mappings, whichever way they are written."""
+    with monkeypatch.context() as patch:
+        patch.setenv(f"FOREMIND_{name.upper()}", text)
+        assert getattr(load_settings(), name) == value
+    Path(SETTINGS_FILE).write_text(f"{name} = {literal}")
+    assert getattr(load_settings(), name) == value
+
+
+@pytest.mark.parametrize(
     ("environment", "file", "expected"),
     [
         ({"FOREMIND_PAUSE_MSS": "1"}, "", "FOREMIND_PAUSE_MSS: not a setting; FOREMIND_PAUSE_MS"),
@@ -120,6 +145,9 @@ def test_null_means_no_limit(monkeypatch: pytest.MonkeyPatch, source: str) -> No
         ({"FOREMIND_HOST_ADDRESSES": "*"}, "", "FOREMIND_HOST_ADDRESSES: expected addresses"),
         ({"FOREMIND_LLM_URL": "localhost:8080"}, "", "FOREMIND_LLM_URL: expected an address"),
         ({"FOREMIND_PORT": "x", "FOREMIND_EAGER": "maybe"}, "", "FOREMIND_EAGER"),
+        ({"FOREMIND_VECTOR_WEIGHT": "7"}, "", "WEIGHT: expected a number of at most 1"),
+        ({"FOREMIND_HOST_ADDRESSES": "[1]"}, "", "FOREMIND_HOST_ADDRESSES[0]: expected text"),
+        ({}, "drain_s = true", "foremind.toml: drain_s: expected a number"),
         ({"FOREMIND_DATA_DIR": "/proc/nowhere"}, "", "FOREMIND_DATA_DIR: "),
         ({"FOREMIND_LLM_TOKENIZER": "/nowhere"}, "", "FOREMIND_LLM_TOKENIZER: "),
         ({"FOREMIND_AUTH_KEYS": "/nowhere"}, "", "FOREMIND_AUTH_KEYS: "),

@@ -56,8 +56,8 @@ def load_settings(**overrides: object) -> Settings:
         try:
             values[name] = _value(name, given)
         except _InvalidSetting as error:
-            place = f"{written}.{error.path}" if error.path else written
-            problems.append(f"{place}: {error}")
+            dot = "." if error.path and not error.path.startswith("[") else ""
+            problems.append(f"{written}{dot}{error.path}: {error}")
     if problems:
         raise InvalidFile("; ".join(problems))
     return Settings(**values)
@@ -85,7 +85,7 @@ def _value(name: str, given: object) -> object:
         _InvalidSetting: stating what was expected.
     """
     shape = _FIELDS[name]
-    value = _parsed(given, inspect.type_info(shape)) if isinstance(given, str) else given
+    value = _parsed(given, inspect.type_info(shape))
     if problem := find_problem(value, shape):
         raise _InvalidSetting(problem.expected, problem.path)
     try:
@@ -101,38 +101,40 @@ def _custom(kind: type, value: Any) -> object:
     return value if isinstance(value, kind) else kind(value)
 
 
-def _parsed(text: str, shape: inspect.Type) -> object:
-    """Parse the text of a setting; what cannot be parsed is left as text.
+def _parsed(given: object, shape: inspect.Type) -> object:
+    """Parse the text of a setting, or a number in the file; what cannot be parsed stays as it is.
 
     `a, b` or JSON for lists and sets, `name=1, other=2` or JSON for mappings, `null` for None.
 
     Raises:
         _InvalidSetting: the text is malformed.
     """
-    word = text.strip()
+    if isinstance(given, bool) or not isinstance(given, str | int | float):
+        return given
+    word, is_text = str(given).strip(), isinstance(given, str)
     kinds = list(alternatives(shape))
     if word.lower() == "null" and any(isinstance(kind, inspect.NoneType) for kind in kinds):
         return None
     for kind in kinds:
         match kind:
             case inspect.BoolType():
-                return _BOOLEANS.get(word.lower(), text)
+                return _BOOLEANS.get(word.lower(), given)
             case inspect.IntType() | inspect.FloatType():
-                return _number(word)
-            case inspect.DictType(value_type=members):
+                return _number(word, given)
+            case inspect.DictType(value_type=members) if is_text:
                 return _mapping(word, members)
-            case inspect.CollectionType():
+            case inspect.CollectionType() if is_text:
                 return _sequence(word)
             case inspect.CustomType(cls=cls) if issubclass(cls, Path) and not word:
                 raise _InvalidSetting("expected a path; leave it unset for the default")
-    return text
+    return given
 
 
-def _number(text: str) -> object:
+def _number(text: str, given: object) -> object:
     try:
         return int(text) if text.lstrip("+-").isdigit() else whole_number(text)
     except (ValueError, OverflowError):
-        return text
+        return given
 
 
 def _sequence(text: str) -> list[Any]:
@@ -148,16 +150,18 @@ def _sequence(text: str) -> list[Any]:
 
 
 def _mapping(text: str, members: inspect.Type) -> dict[str, Any]:
+    expected = "expected name=value with commas between them, or a JSON object"
     if text.startswith("{"):
         try:
-            return dict(json.loads(text))
+            pairs = list(json.loads(text).items())
         except (ValueError, RecursionError):
-            pairs = [("", "", "")]
+            raise _InvalidSetting(expected) from None
     else:
-        pairs = [item.partition("=") for item in text.split(",") if item.strip()]
-    if any(not separator for _, separator, _ in pairs):
-        raise _InvalidSetting("expected name=value with commas between them, or a JSON object")
-    mapping = {name.strip(): _parsed(value, members) for name, _, value in pairs}
+        parts = [item.partition("=") for item in text.split(",") if item.strip()]
+        if any(not separator for _, separator, _ in parts):
+            raise _InvalidSetting(expected)
+        pairs = [(name.strip(), value) for name, _, value in parts]
+    mapping = {name: _parsed(value, members) for name, value in pairs}
     if len(mapping) < len(pairs):
         raise _InvalidSetting("expected every name once")
     return mapping
