@@ -1,9 +1,9 @@
 """Resolves the effective settings: turn over relationship over companion over server. Pure."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,6 +29,7 @@ from foremind.domain.settings.setting_definitions import (
     RememberReplies,
 )
 from foremind.domain.settings.settings import (
+    LEVEL_SETTINGS,
     SERVER_SETTINGS,
     CompanionSettings,
     NarrowSettings,
@@ -167,6 +168,23 @@ class Policy:
 
 
 _MODEL_SETTINGS = ("llm_url", "llm_model", "llm_key_env", "llm_tokens_per_day")
+_Part = TypeVar("_Part", RecallPolicy, StoragePolicy, LayerPolicy, ChatModelPolicy)
+# What the name of a setting may have before the name of the field that holds its value.
+_PREFIXES: Mapping[type, tuple[str, ...]] = {
+    RecallPolicy: ("", "recall_", "memory_"),
+    StoragePolicy: ("", "significance_"),
+    LayerPolicy: ("", "layers_", "llm_"),
+    ChatModelPolicy: ("llm_",),
+}
+_SETTINGS_OF = {
+    part: {
+        field.name: prefix + field.name
+        for field in fields(part)
+        for prefix in prefixes
+        if prefix + field.name in LEVEL_SETTINGS
+    }
+    for part, prefixes in _PREFIXES.items()
+}
 
 
 def policy_for(own: CompanionSettings, server: Settings) -> Policy:
@@ -179,74 +197,32 @@ def policy_for(own: CompanionSettings, server: Settings) -> Policy:
         pause_s=pick("pause_ms") / 1000,
         eager=pick("eager"),
         consent=pick("consent"),
-        recall=_recall_policy(pick),
-        storage=StoragePolicy(
-            threshold=pick("significance_threshold"),
-            rules=pick("significance"),
-            read_in_exchange=pick("read_in_exchange"),
-            consolidate=pick("consolidate"),
-            remember_replies=pick("remember_replies"),
+        recall=_part(RecallPolicy, pick, max_age_days=_max_age(pick)),
+        storage=_part(StoragePolicy, pick, rules=pick("significance")),
+        layers=_part(
+            LayerPolicy,
+            pick,
+            reply_tokens=pick("llm_max_tokens"),
+            deadline_s=pick("layers_deadline_ms") / 1000,
+            session=timedelta(hours=pick("session_hours")),
+            topic_half_life=timedelta(days=pick("topic_half_life_days")),
+            retention=_retention(pick("retention_days")),
         ),
-        layers=_layer_policy(pick),
-        chat_model=ChatModelPolicy(
+        chat_model=_part(
+            ChatModelPolicy,
+            pick,
             url=pick("llm_url") or None,
-            model=pick("llm_model"),
-            key_env=pick("llm_key_env"),
-            max_tokens=pick("llm_max_tokens"),
-            temperature=pick("llm_temperature"),
-            ahead=pick("llm_ahead"),
             own=frozenset(name for name in _MODEL_SETTINGS if getattr(own, name) is not None),
-            tokenizer=_tokenizer(pick),
-            tokens_per_day=pick("llm_tokens_per_day"),
         ),
     )
 
 
-def _recall_policy(pick: Callable[[str], Any]) -> RecallPolicy:
-    return RecallPolicy(
-        vector_weight=pick("vector_weight"),
-        keyword_weight=pick("keyword_weight"),
-        significance_weight=pick("significance_weight"),
-        session_weight=pick("session_weight"),
-        time_weight=pick("time_weight"),
-        recency_weight=pick("recency_weight"),
-        user_weight=pick("user_weight"),
-        significance_threshold=pick("significance_threshold"),
-        permanent_significance=pick("permanent_significance"),
-        decay=pick("memory_decay"),
-        max_age_days=_max_age(pick),
-        half_life_days=pick("memory_half_life_days"),
-        gate=pick("recall_gate"),
-        min_score=pick("recall_min_score"),
-        min_share=pick("recall_min_share"),
-        limit=pick("recall_limit"),
-    )
-
-
-def _layer_policy(pick: Callable[[str], Any]) -> LayerPolicy:
-    return LayerPolicy(
-        off=frozenset(pick("layers_off")),
-        context_tokens=pick("context_tokens"),
-        share=pick("layers_share"),
-        working_tokens=pick("working_tokens"),
-        reply_tokens=pick("llm_max_tokens"),
-        tokenizer=_tokenizer(pick),
-        deadline_s=pick("layers_deadline_ms") / 1000,
-        session=timedelta(hours=pick("session_hours")),
-        summary_tokens=pick("summary_tokens"),
-        summary_messages=pick("summary_messages"),
-        topic_half_life=timedelta(days=pick("topic_half_life_days")),
-        retention=_retention(pick("retention_days")),
-        scratchpad=pick("scratchpad"),
-        profile=pick("profile"),
-        prompts=pick("prompts"),
-        behaviours=pick("behaviours"),
-    )
-
-
-def _tokenizer(pick: Callable[[str], Any]) -> str | None:
-    path = pick("llm_tokenizer")
-    return None if path is None else str(path)
+def _part(part: type[_Part], pick: Callable[[str], Any], **computed: object) -> _Part:
+    """Return a part of a policy: the settings that its fields name, and what is computed."""
+    picked = {
+        field: pick(name) for field, name in _SETTINGS_OF[part].items() if field not in computed
+    }
+    return part(**picked, **computed)  # type: ignore[arg-type] # the setting's type is the field's
 
 
 def _retention(days: Mapping[str, float]) -> dict[ExpiringName, timedelta]:
