@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from playwright.async_api import Page, WebSocketRoute, expect
 
-from foremind.domain.companion import read_companion
+from foremind.app.configuration import read_companion
 from tests.acceptance.test_demo_page import (  # noqa: F401 - fixtures
     SAID,
     browser,

@@ -10,8 +10,8 @@ import httpx2
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from foremind.app.configuration import read_companion
 from foremind.app.server import serving
-from foremind.domain.companion import read_companion
 from foremind.domain.settings.settings import Settings
 from tests.acceptance.test_demo_page import (  # noqa: F401 - fixtures
     SAID,

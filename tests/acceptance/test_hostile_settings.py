@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from foremind.app.configuration import read_companion
 from foremind.domain.announcements import CompanionChanged, SettingsChanged
-from foremind.domain.companion import read_companion
 from foremind.domain.errors import InvalidFile
 from foremind.domain.settings.setting_levels import TURN_SETTINGS
 from foremind.domain.settings.settings import CompanionSettings

@@ -24,7 +24,7 @@ from playwright.async_api import Page, expect
 from tokenizers import Tokenizer
 
 from foremind.api.event_routes import EventBody, EventsBody, EventView, StoredEvents
-from foremind.domain.companion import read_companion
+from foremind.app.configuration import read_companion
 from foremind.lore.activation import ScannedMessage, activate
 from foremind.lore.lorebook import Lorebook, lorebook_in
 from foremind.memory.erase import ErasureReceipt

@@ -1,4 +1,4 @@
-"""Reads the server's settings once, from the environment and `foremind.toml`."""
+"""Reads settings from the environment and `foremind.toml`, and companions from their files."""
 
 import json
 import os
@@ -11,9 +11,11 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from foremind.domain.errors import InvalidFile
+from foremind.domain.companion import CompanionFile, first_invalid_field
+from foremind.domain.errors import InvalidFile, InvalidMessage
 from foremind.domain.field_problems import alternatives, find_problem, whole_number
 from foremind.domain.settings.settings import KEY_PREFIX, SERVER_SETTINGS, Settings
+from foremind.domain.storable_text import check_storable
 
 SETTINGS_FILE = "foremind.toml"
 PREFIX = "FOREMIND_"
@@ -205,3 +207,26 @@ def _file() -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:  # also of decoding, and of TOML
         reason = " ".join(str(error).split())
         raise InvalidFile(f"{SETTINGS_FILE}: {reason}") from None
+
+
+def read_companion(path: Path) -> CompanionFile:
+    """Read a companion file and validate its settings as the server's own.
+
+    Raises:
+        InvalidFile: naming the field and what was expected.
+    """
+    try:
+        content = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidFile(f"{path}: {error}") from None
+    if problem := find_problem(content, CompanionFile):
+        raise InvalidFile(f"{path}: {': '.join(problem)}", param=problem.path)
+    companion = msgspec.convert(content, CompanionFile)
+    try:
+        check_storable(companion)
+    except InvalidMessage as error:
+        raise InvalidFile(f"{path}: {error.message}", param=error.param) from None
+    invalid = first_invalid_field(companion)
+    if invalid is not None:
+        raise InvalidFile(f"{path}: {': '.join(invalid)}", param=invalid[0])
+    return companion

@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 from starlette.applications import Starlette
 
-from foremind.app.configuration import PREFIX
+from foremind.app.configuration import PREFIX, read_companion
 from foremind.app.core import (
     Core,
     Say,
@@ -28,7 +28,7 @@ from foremind.cluster.freshness import Freshness
 from foremind.cluster.membership import Membership
 from foremind.cluster.ring import Gateway
 from foremind.domain.clock import Clock
-from foremind.domain.companion import Companion, read_companion
+from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidFile, SetupError
 from foremind.domain.policy import policy_for
 from foremind.domain.settings.settings import CompanionSettings, Settings, check_binding, filled_url

@@ -9,13 +9,13 @@ import typer
 from rich import print as rich_print
 from rich.table import Table
 
-from foremind.app.configuration import load_settings
+from foremind.app.configuration import load_settings, read_companion
 from foremind.app.core import announcing_database, database_url
 from foremind.cards.card_fields import card_of, check_card, companion_of
 from foremind.cards.card_file import MAX_FILE_BYTES, CardFormat, read_card, write_card
 from foremind.cli.running import run, say
 from foremind.domain.clock import SystemClock
-from foremind.domain.companion import CompanionFile, first_invalid_field, read_companion
+from foremind.domain.companion import CompanionFile, first_invalid_field
 from foremind.domain.errors import InvalidFile, RequestError
 from foremind.domain.settings.settings import Settings
 from foremind.lore.lorebook import Lorebook, lorebook_in

@@ -1,17 +1,12 @@
 """Companions: a persona, and its own settings."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from foremind.domain.errors import InvalidFile, InvalidMessage
-from foremind.domain.field_problems import find_problem
 from foremind.domain.settings.settings import CompanionSettings
-from foremind.domain.storable_text import check_storable
 
 _MAX_SLUG_CHARS = 128
 
@@ -45,29 +40,6 @@ class Companion:
     version: int
     retired: bool = False
     card: Mapping[str, Any] | None = None
-
-
-def read_companion(path: Path) -> CompanionFile:
-    """Read a companion file and validate its settings as the server's own.
-
-    Raises:
-        InvalidFile: naming the field and what was expected.
-    """
-    try:
-        content = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidFile(f"{path}: {error}") from None
-    if problem := find_problem(content, CompanionFile):
-        raise InvalidFile(f"{path}: {': '.join(problem)}", param=problem.path)
-    companion = msgspec.convert(content, CompanionFile)
-    try:
-        check_storable(companion)
-    except InvalidMessage as error:
-        raise InvalidFile(f"{path}: {error.message}", param=error.param) from None
-    invalid = first_invalid_field(companion)
-    if invalid is not None:
-        raise InvalidFile(f"{path}: {': '.join(invalid)}", param=invalid[0])
-    return companion
 
 
 def first_invalid_field(companion: CompanionFile) -> tuple[str, str] | None:

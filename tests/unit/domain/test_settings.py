@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from foremind.app.configuration import load_settings
-from foremind.domain.companion import read_companion
+from foremind.app.configuration import load_settings, read_companion
 from foremind.domain.errors import InvalidFile, UnsafeBinding
 from foremind.domain.policy import overlay_settings, policy_for
 from foremind.domain.settings.setting_definitions import EXPIRING_NAMES
