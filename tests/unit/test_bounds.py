@@ -135,6 +135,16 @@ def cached_hashes() -> int:
     return tokenization.hash_of.cache_info().currsize
 
 
+def cached_terms() -> int:
+    """Texts whose terms are cached; long ones are not."""
+    for number in range(4_500):
+        tokenization.terms_of(f"text {number}")
+    misses = tokenization._cached_terms.cache_info().misses
+    tokenization.terms_of("long " * 101)
+    assert tokenization._cached_terms.cache_info().misses == misses
+    return tokenization._cached_terms.cache_info().currsize
+
+
 def cached_languages() -> int:
     """Texts whose languages are cached."""
     for number in range(4_500):
@@ -171,6 +181,7 @@ def cached_scores() -> int:
         (unidentified_bytes, 10_000),
         (cached_stems, 20_000),
         (cached_hashes, 50_000),
+        (cached_terms, 4_000),
         (cached_languages, 4_000),
         (cached_statements, 500),
         (cached_scores, 4_000),

@@ -5,7 +5,7 @@ from foremind.memory.scoring import clear_score_cache
 from foremind.storage.companion_store import clear_settings_cache
 from foremind.text.languages.detection import clear_language_cache
 from foremind.text.statements.extraction import clear_statement_cache
-from foremind.text.tokenization import clear_hash_cache, clear_stem_cache
+from foremind.text.tokenization import clear_hash_cache, clear_stem_cache, clear_term_cache
 
 
 def on_announcement(announcement: Announcement) -> None:
@@ -14,6 +14,7 @@ def on_announcement(announcement: Announcement) -> None:
         clear_language_cache()
         clear_statement_cache()
         clear_score_cache()
+        clear_term_cache()
         clear_stem_cache()
         clear_hash_cache()
         clear_settings_cache()

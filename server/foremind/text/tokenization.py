@@ -78,6 +78,7 @@ _HIDDEN = re.compile(
     r"|(?<![^\s\ufe00-\ufe0f])[\ufe00-\ufe0f]"
 )
 _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]+")
+_MAX_CACHED_CHARS = 500  # of a text whose terms are kept: a sentence, a note or a word
 _MAX_WORD_CHARS = 64  # longer "words" are noise
 # NFKC expands some characters to eighteen, so its result is cut to this multiple of the length.
 _MAX_EXPANSION, _SHORT_TEXT_CHARS = 2, 64
@@ -194,7 +195,21 @@ def terms_of(text: str, fallback: str = ENGLISH) -> list[str]:
     whose words are not separated the terms are pairs of characters, and single ones of Chinese.
     Words that no language is known for pass through as English.
     """
-    return _terms_in(text, LANGUAGES[language_of(text, fallback)])
+    language = language_of(text, fallback)
+    if len(text) > _MAX_CACHED_CHARS:
+        return _terms_in(text, LANGUAGES[language])
+    return list(_cached_terms(text, language))
+
+
+@lru_cache(maxsize=4_000)
+def _cached_terms(text: str, language: str) -> tuple[str, ...]:
+    """Return the terms of a short text; memories, notes and topics are compared at each message."""
+    return tuple(_terms_in(text, LANGUAGES[language]))
+
+
+def clear_term_cache() -> None:
+    """Clear the cache of texts' terms."""
+    _cached_terms.cache_clear()
 
 
 def _terms_in(text: str, language: Language) -> list[str]:

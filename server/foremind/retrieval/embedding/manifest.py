@@ -3,6 +3,7 @@
 import hashlib
 import tomllib
 from collections.abc import Mapping
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -49,7 +50,7 @@ class Checks(msgspec.Struct, frozen=True):
     far: tuple[str, str] = ("The weather was lovely today.", "Interest rates rose by a quarter.")
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """One embedding model.
 
     `files` maps each required file to its SHA-256. `pooling` is how token vectors are combined.
@@ -83,7 +84,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether a text has one vector, as a query and as a passage."""
         return self.query_prefix == self.passage_prefix
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Identifies the vector space: only vectors with equal fingerprints are comparable."""
         vector_inputs = (
