@@ -1,10 +1,11 @@
 """Renders docs/settings.md from the code: `python -m tests.docs.settings_reference --write`."""
 
 import argparse
+import re
 from pathlib import Path
 
 from foremind.app.configuration import PREFIX
-from foremind.domain.settings.settings import SERVER_SETTINGS, Settings
+from foremind.domain.settings.settings import LEVEL_SETTINGS, SERVER_SETTINGS, Settings
 
 PATH = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -30,6 +31,17 @@ turn](layers.md#settings-of-one-companion-one-relationship-one-turn).
 """
 
 
+_LEVELS = """\
+## Companions, relationships and turns
+
+These may be set more narrowly: for a companion, a relationship or, with `turn`, all three. What
+players may set is bounded by what the operator has set.
+
+| setting | narrowest | players | meaning |
+|---|---|---|---|
+"""
+
+
 def reference() -> str:
     """Return the text of docs/settings.md."""
     lines = [_INTRODUCTION.rstrip()]
@@ -44,6 +56,11 @@ def reference() -> str:
             ]
         default = _default(getattr(_DEFAULTS, name))
         lines.append(f"| `{PREFIX}{name.upper()}` | {default} | {setting.meaning} |")
+    lines += ["", _LEVELS.rstrip()]
+    for name, setting in LEVEL_SETTINGS.items():
+        bound = "no" if setting.player is None else setting.player.expected
+        bound = re.sub(r"\{0\}(, which (is|are) the operator's)?", "the operator's", bound)
+        lines.append(f"| `{name}` | {setting.narrowest} | {bound} | {setting.meaning} |")
     return "\n".join(lines) + "\n"
 
 
