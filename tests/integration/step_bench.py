@@ -11,7 +11,7 @@ import msgspec
 
 from foremind.app.configuration import load_settings
 from foremind.app.core import Core, build_background_worker, core
-from foremind.background.status import StepStatus
+from foremind.background.step_definitions import StepStatus
 from foremind.background.worker import BackgroundWorker
 from foremind.domain.companion import CompanionFile
 from foremind.domain.policy import ChatModelPolicy, policy_for
@@ -105,7 +105,7 @@ class Bench:
             return bool(waiting)
 
         def ingesting() -> bool:
-            return any(worker._dispatcher._ingests.running for worker in self.workers)
+            return any(worker._ingests.running for worker in self.workers)
 
         async def nothing_due() -> bool:
             for _ in range(200):  # ingest waits for no clock, which would bring its retries nearer

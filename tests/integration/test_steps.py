@@ -297,9 +297,7 @@ async def test_work_of_a_killed_worker_is_resumed_within_a_minute(bench: Bench) 
     await bench.say(session, "My goal is to learn Greek")
     killed.wake(session.relationship_id)
     await eventually(lambda: bool(bench.script.background_requests))
-    assert killed._loop is not None
-    await killed._loop.stop()
-    await killed._dispatcher.stop(0)
+    await killed._stop(0)
     bench.script.hold_for = lambda _: None
     stopped_at = bench.clock.now()
     async with bench.worker:

@@ -244,9 +244,7 @@ async def test_turns_that_a_limit_held_back_follow_as_soon_as_others_are_ingeste
 
 async def killed(bench: Bench, worker: BackgroundWorker) -> None:
     """End a worker without releasing what it has claimed."""
-    assert worker._loop is not None
-    await worker._loop.stop()
-    await worker._dispatcher.stop(0)
+    await worker._stop(0)
 
 
 async def test_a_turn_that_a_killed_worker_was_ingesting_is_ingested_by_another(

@@ -6,7 +6,7 @@ import msgspec
 
 from foremind.api.admin_routes import CompanionDetail
 from foremind.api.record_routes import RecordView
-from foremind.background.status import StepStatus
+from foremind.background.step_definitions import StepStatus
 from foremind.domain.document import Document
 from foremind.domain.memory import StoredMemory
 from foremind.domain.record import AuditEntry, Revision

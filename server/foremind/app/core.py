@@ -273,8 +273,10 @@ def build_background_worker(
         has_peers: whether other processes serve relationships of the same database.
     """
     curation_store = CurationStore(components.database)
+    step_store = StepStore(components.database, HELD_FOR, STEPS_BY_NAME)
     runner = StepRunner(
         curation_store,
+        step_store,
         components.stores,
         components.embedder,
         chat_models,
@@ -285,7 +287,7 @@ def build_background_worker(
     )
     return BackgroundWorker(
         curation_store,
-        StepStore(components.database, HELD_FOR, STEPS_BY_NAME),
+        step_store,
         runner,
         components.ingester,
         components.runtime,
