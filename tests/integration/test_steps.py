@@ -402,3 +402,21 @@ async def test_a_model_is_not_asked_for_disabled_layers(bench: Bench) -> None:
         steps = await bench.worker.status(session.relationship_id)
         assert {step.step: step.behind for step in steps}["episodes"] == 0
     assert bench.script.background_requests == []
+
+
+async def test_a_lane_whose_lease_another_has_taken_is_ended(bench: Bench) -> None:
+    """At the next renewal, so that nothing is written by two."""
+    session = await bench.open_session()
+    never = asyncio.Event()
+    bench.script.hold_for = lambda _: never
+    async with bench.worker as worker:
+        await bench.say(session, "My goal is to learn Greek")
+        worker.wake(session.relationship_id)
+        await eventually(lambda: bool(bench.script.background_requests))
+        (lane,) = [lane for lane in worker._lanes.values() if lane.lane == "model"]
+        await owner_of(bench.built).execute("UPDATE curation_claims SET holder = gen_random_uuid()")
+
+        async def is_ended() -> bool:
+            return lane.task is not None and lane.task.done()
+
+        await bench.until(is_ended, 1.0)
