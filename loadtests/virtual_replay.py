@@ -17,12 +17,10 @@ import numpy as np
 
 from foremind.app.configuration import load_settings
 from foremind.llm.prompt.sections import StandingLayers
-from foremind.retrieval.embedding.backend import Embedded
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind.retrieval.embedding.encoder import CancelFlag
 from foremind.retrieval.embedding.model_registry import find_model
-from foremind.retrieval.embedding.priority_queue import Priority
-from foremind.retrieval.embedding.service import EmbeddingService
+from foremind.retrieval.embedding.service import Embedded, EmbeddingService, Priority
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import Supervisor
 from foremind.typeahead.context_builder import RetrievalScope

@@ -27,7 +27,7 @@ from foremind.llm.prompt.sections import StandingLayers
 from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.memory.manual_edits import ManualEditor
 from foremind.retrieval.documents.library import Library
-from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.retrieval.embedding.service import Priority
 from foremind.retrieval.layer_cache import LayerCache
 from foremind.text.languages.language_files import ENGLISH
 from foremind.typeahead.context_builder import ContextBuilder, RetrievalScope

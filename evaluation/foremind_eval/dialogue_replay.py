@@ -12,7 +12,7 @@ from foremind.domain.announcements import MemoryAnnouncement
 from foremind.domain.companion import CompanionFile
 from foremind.domain.settings.settings import CompanionSettings
 from foremind.domain.turn import OpenedSession
-from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.retrieval.embedding.service import Priority
 from foremind_eval.dialogues import Dialogue, DialogueTurn
 
 Vector = npt.NDArray[np.float32]

@@ -12,7 +12,7 @@ import numpy as np
 from foremind.app.core import Core
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import policy_for
-from foremind.llm.prompt.record_format import memory_line
+from foremind.llm.prompt.sections import memory_line
 from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.retrieval.search import Query
 from foremind_eval.dialogue_replay import ReplayedDialogue, VectorCache, replay_dialogue

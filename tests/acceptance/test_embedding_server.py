@@ -23,7 +23,7 @@ from foremind.domain.errors import ModelUnusable, UnsafeBinding
 from foremind.domain.settings.settings import Settings
 from foremind.gateway.transport.listener import listening
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
-from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.retrieval.embedding.service import Priority
 from foremind_client import Client
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.processes.server_process import free_port

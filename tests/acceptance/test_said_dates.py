@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from foremind.llm.prompt.record_format import day_in_words
+from foremind.llm.prompt.sections import day_in_words
 from tests.acceptance.world import World, world
 from tests.conftest import StartServer
 

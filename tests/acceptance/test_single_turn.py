@@ -14,7 +14,6 @@ from foremind.domain.errors import (
     Overloaded,
     RateLimited,
 )
-from foremind.domain.hints import read_hints
 from foremind.domain.turn_request import (
     EarlierTurn,
     TurnBegun,
@@ -24,6 +23,7 @@ from foremind.domain.turn_request import (
     TurnReply,
     TurnRequest,
 )
+from foremind.domain.user import read_hints
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, ScriptedModel, scripted_model
 from tests.conftest import RunningServer, StartServer, eventually, eventually_async, owner_of

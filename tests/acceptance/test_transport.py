@@ -19,7 +19,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame, Opcode
 
 from foremind.app.configuration import load_settings
-from foremind.gateway.transport import enter_precedence
+from foremind.gateway.transport import fair_scheduling
 from foremind.gateway.transport.channel import Channel
 from foremind.gateway.transport.fair_scheduling import AnonymousScheduler
 from foremind.gateway.transport.http_protocol import BoundedHttpProtocol
@@ -439,7 +439,7 @@ async def test_requests_wait_while_a_message_is_being_stored(
     start: StartServer, channels: list[Channel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are answered as soon as it is stored."""
-    monkeypatch.setattr(enter_precedence, "MAX_HOLD_S", PATIENCE)
+    monkeypatch.setattr(fair_scheduling, "MAX_HOLD_S", PATIENCE)
     server = await start()
     player = await server.session()
     async with raw(server) as client, owner_of(server.app.core).acquire() as database:

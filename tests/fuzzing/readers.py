@@ -11,7 +11,7 @@ from uuid import UUID
 
 import numpy as np
 
-from foremind.api import front_end_requests, front_end_tasks
+from foremind.api import front_end_requests
 from foremind.app.configuration import load_settings
 from foremind.background import (
     extractive_summary,
@@ -28,7 +28,7 @@ from foremind.domain.policy import policy_for
 from foremind.domain.record import RECORD_LAYERS, Details, Record
 from foremind.domain.settings.settings import CompanionSettings
 from foremind.domain.turn_request import EarlierTurn
-from foremind.gateway import speaker_labels
+from foremind.gateway import transcript
 from foremind.gateway.protocol import decoding
 from foremind.llm import (
     answer_gate,
@@ -37,7 +37,7 @@ from foremind.llm import (
     model_selection,
     thinking_filter,
 )
-from foremind.llm.prompt import quoted_lines, record_format, sections
+from foremind.llm.prompt import quoted_lines, sections
 from foremind.llm.prompt.layout import Prompt
 from foremind.lore import key_matcher, lorebook
 from foremind.lore.activation import ScannedMessage, activate
@@ -50,16 +50,14 @@ from foremind.memory import (
     scoring,
     short_answers,
 )
-from foremind.retrieval import access_counts, classifiers, ranking, recall_gate, relationship_layers
-from foremind.retrieval.bm25 import to_candidate_set
+from foremind.retrieval import access_counts, classifiers, ranking, relationship_layers
 from foremind.retrieval.documents import chunking, html_text
+from foremind.retrieval.ranking import to_candidate_set
 from foremind.text import (
     mentions,
     pin_requests,
-    questions,
     sentences,
     tense,
-    time_ago,
     time_expressions,
     time_words,
     tokenization,
@@ -135,7 +133,7 @@ def search(text: str, now: datetime) -> list[Recalled]:
     statistics = WordStatistics(len(candidates), 9.0, dict.fromkeys(terms, 1))
     ranked = ranking.rank(to_candidate_set(candidates, terms), query, statistics, _POLICY, now)
     access_counts.used_memories(text, ranked)
-    record_format.memory_lines(ranked, text, now)
+    sections.memory_lines(ranked, text, now)
     return ranked
 
 
@@ -287,7 +285,7 @@ def read_labels(text: str, _now: datetime) -> None:
     turns = [EarlierTurn("user", text), EarlierTurn("companion", text), EarlierTurn("user", text)]
     for messages in (turns[:1], turns):
         with contextlib.suppress(InvalidMessage):
-            speaker_labels.without_labels(messages, ["Wren"], ["Ana"])
+            transcript.without_labels(messages, ["Wren"], ["Ana"])
 
 
 def read_front_end(text: str, _now: datetime) -> None:
@@ -368,12 +366,12 @@ READERS: list[tuple[tuple[ModuleType, ...], Callable[[str, datetime], object]]] 
             short_answers.asks_about_listener(f"{text}?", "companion"),
         ),
     ),
-    ((recall_gate,), lambda text, _: recall_gate.worth_searching(text, -1.0)),
+    ((classifiers,), lambda text, _: classifiers.worth_searching(text, -1.0)),
     ((classifiers,), lambda text, _: np.isfinite(classifiers.text_features(text)).all() or 1 / 0),
     ((ingest_decisions,), consolidate),
     (
-        (time_ago,),
-        lambda _, now: [time_ago.age_in_words(then, now) for then in (_EARLIEST, now, _LATEST)],
+        (prompt_words,),
+        lambda _, now: [prompt_words.age_in_words(then, now) for then in (_EARLIEST, now, _LATEST)],
     ),
     ((extractive_summary,), summarise),
     ((note_rules,), take_notes),
@@ -390,11 +388,11 @@ READERS: list[tuple[tuple[ModuleType, ...], Callable[[str, datetime], object]]] 
     ((completion_parser,), read_stream),
     ((thinking_filter,), read_stream),
     (
-        (questions,),
+        (utterances,),
         lambda text, _: (
-            questions.is_question(text),
-            questions.is_pure_question(text),
-            questions.is_turn_of_phrase(text),
+            utterances.is_question(text),
+            utterances.is_pure_question(text),
+            utterances.is_turn_of_phrase(text),
         ),
     ),
     ((detection,), lambda text, _: detection.language_of(text)),
@@ -422,7 +420,7 @@ READERS: list[tuple[tuple[ModuleType, ...], Callable[[str, datetime], object]]] 
     ((chunking,), lambda text, _: chunking.split_into_chunks(text)),
     ((relationship_layers,), lambda text, _: relationship_layers.references_in(text)),
     ((sections,), format_records),
-    ((record_format,), lambda text, _: record_format.labelled(text)),
+    ((sections,), lambda text, _: sections.labelled(text)),
     (
         (quoted_lines,),
         lambda text, _: quoted_lines.shortened(quoted_lines.line(("", text)), 20, len),
@@ -436,9 +434,9 @@ READERS: list[tuple[tuple[ModuleType, ...], Callable[[str, datetime], object]]] 
     ((key_matcher,), read_lore),
     ((lorebook,), read_lore),
     ((decoding,), lambda text, _: decoding.cause_in(text)),
-    ((speaker_labels,), read_labels),
+    ((transcript,), read_labels),
     ((front_end_requests,), read_front_end),
-    ((front_end_tasks,), read_front_end),
+    ((front_end_requests,), read_front_end),
     (
         (short_answers,),
         lambda text, _: short_answers.is_informative(text, [text[::2], "Ana"]),

@@ -23,9 +23,9 @@ from foremind.retrieval.classifiers import (
     classifiers_path,
     features_of,
     load_classifiers,
+    worth_searching,
 )
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
-from foremind.retrieval.recall_gate import worth_searching
 
 
 def test_the_committed_classifiers_are_those_of_the_committed_corpus(

@@ -17,8 +17,8 @@ from foremind.domain.memory import IndexedMemory, IndexState, RetrievalQuery
 from foremind.domain.policy import RecallPolicy, policy_for
 from foremind.domain.settings.settings import CompanionSettings
 from foremind.domain.turn import OpenedSession
-from foremind.retrieval.embedding.priority_queue import Priority
-from foremind.retrieval.index import vector_search
+from foremind.retrieval.embedding.service import Priority
+from foremind.retrieval.index import memory_index
 from foremind.retrieval.index.index_cache import IndexedCandidates
 from foremind.retrieval.search import Query, RankedSearch, StoredCandidates
 from foremind.storage.memory_store import MemoryStore
@@ -118,7 +118,7 @@ async def test_index_and_database_agree_on_random_memories(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With random memories of all ages and significances, and various policies."""
-    monkeypatch.setattr(vector_search, "_MIN_QUANTISED_VECTORS", worth_codes)
+    monkeypatch.setattr(memory_index, "_MIN_QUANTISED_VECTORS", worth_codes)
     session = await fill(built, NOW, own=300, others=300)
     assert await index.wait_until_current(session.relationship_id)
     rng = np.random.default_rng(7)

@@ -16,7 +16,7 @@ from foremind.domain.policy import policy_for
 from foremind.domain.settings.settings import CompanionSettings
 from foremind.retrieval.documents import library as library_module
 from foremind.retrieval.documents.library import Library
-from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.retrieval.embedding.service import Priority
 from foremind.retrieval.relationship_layers import LayerQuery
 from tests.conftest import PATIENCE
 

@@ -19,14 +19,12 @@ from safetensors.numpy import load_file, save_file
 
 from foremind.domain.clock import SystemClock
 from foremind.domain.errors import ModelUnusable
-from foremind.retrieval.embedding.backend import LocalBackend, Vector
 from foremind.retrieval.embedding.bert_graph import build_bert
 from foremind.retrieval.embedding.conversion import ConvertedEncoder, is_prepared, prepare_model
 from foremind.retrieval.embedding.manifest import FolderSource, Manifest, PackageSource
 from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder
 from foremind.retrieval.embedding.model_registry import find_model, known_models, shipped_models
-from foremind.retrieval.embedding.priority_queue import Priority
-from foremind.retrieval.embedding.service import EmbeddingService
+from foremind.retrieval.embedding.service import EmbeddingService, LocalBackend, Priority, Vector
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import Supervisor
 from foremind_eval.doubles.random_model import write_random_model

@@ -33,7 +33,7 @@ from foremind.domain.settings.settings import CompanionSettings, RelationshipSet
 from foremind.domain.turn import OpenedSession
 from foremind.memory.erase import ErasureScope
 from foremind.memory.import_relationship import RelationshipImporter
-from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.retrieval.embedding.service import Priority
 from foremind.retrieval.index.index_cache import IndexedCandidates
 from foremind.retrieval.search import Candidates, Query, RankedSearch, StoredCandidates
 from foremind.storage.transfer_store import TransferStore

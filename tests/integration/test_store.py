@@ -26,7 +26,7 @@ from foremind.domain.turn import ExchangeTurn, OpenedSession, Speaker
 from foremind.memory.contextual_embedding import contextual_text
 from foremind.retrieval.embedding.conversion import prepare_model
 from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder
-from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.retrieval.embedding.service import Priority
 from foremind.retrieval.search import Query
 from foremind.storage.database import Database
 from foremind.storage.erasure_store import ErasureTransaction

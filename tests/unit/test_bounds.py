@@ -19,7 +19,7 @@ from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.layout import Message
 from foremind.llm.slots import SlotPool
 from foremind.memory import cache_erasure, scoring
-from foremind.retrieval.embedding.priority_queue import EmbeddingQueue, Priority
+from foremind.retrieval.embedding.service import EmbeddingQueue, Priority
 from foremind.runtime.fair_queue import FairQueue
 from foremind.runtime.metrics import Metrics
 from foremind.text import tokenization
@@ -30,13 +30,13 @@ from tests.conftest import ROOT
 _PACKAGES = (ROOT / "server" / "foremind", ROOT / "clients" / "python" / "foremind_client")
 #: What has no bound of its own, and why it needs none.
 _UNBOUNDED = {
-    "retrieval/embedding/priority_queue.py: deque": "per owner; the queue counts all",
+    "retrieval/embedding/service.py: deque": "per owner; the queue counts all",
     "llm/openai_model.py: cache": "one entry for each response format",
     "llm/answer_parsing.py: cache": "one entry for each response format",
     "llm/slots.py: deque": "one entry for each session or background task, which are bounded",
     "llm/http_client.py: cache": "it has no arguments",
     "llm/prompt/token_counter.py: cache": "one entry for each configured tokenizer",
-    "domain/hints.py: cache": "it has no arguments",
+    "domain/user.py: cache": "it has no arguments",
     "memory/short_answers.py: cache": "one entry for each language",
     "text/time_words.py: cache": "one entry for each language",
     "text/statements/vocabulary.py: cache": "one entry for each of the module's lists",

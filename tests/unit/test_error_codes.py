@@ -3,7 +3,7 @@
 import re
 
 from foremind.api.responses import STATUSES
-from foremind.gateway.transport import request_heads
+from foremind.gateway.transport import channel
 from tests.conftest import ROOT
 
 _CODE = re.compile(
@@ -28,9 +28,9 @@ def test_the_table_of_codes_is_complete() -> None:
     transport_statuses = {
         refusal.status
         for refusal in (
-            request_heads.TOO_LARGE,
-            request_heads.TARGET_TOO_LONG,
-            request_heads.REQUEST_TIMEOUT,
+            channel.TOO_LARGE,
+            channel.TARGET_TOO_LONG,
+            channel.REQUEST_TIMEOUT,
         )
     }
     assert statuses == {status for _, status in STATUSES} | {405} | transport_statuses

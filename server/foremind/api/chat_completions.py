@@ -22,12 +22,11 @@ from foremind.api.chat_completion_shapes import (
     ReplyMessage,
     TokenUsage,
 )
-from foremind.api.client_presence import while_connected
 from foremind.api.dependencies import header_text, read_json
 from foremind.api.front_end_requests import Said, a_task, read_messages
 from foremind.api.request_authentication import RequestAuthenticator
 from foremind.api.responses import error_body, json_response
-from foremind.api.turn_streams import StreamedTurn, begin_turn, end_of
+from foremind.api.turn_streams import StreamedTurn, begin_turn, end_of, while_connected
 from foremind.auth.principal import Principal
 from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError, InvalidMessage, NotFound
@@ -40,7 +39,7 @@ from foremind.domain.turn_request import (
     TurnPiece,
 )
 from foremind.gateway.transcript_turns import TranscriptTurns
-from foremind.runtime.offload import run_or_offload
+from foremind.runtime.supervision import run_or_offload
 from foremind.storage.companion_store import CompanionStore
 
 _MAX_BODY_BYTES = 2_000_000  # of a whole transcript

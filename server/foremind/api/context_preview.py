@@ -21,7 +21,7 @@ from foremind.llm.prompt.token_budget import BudgetShare
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.lore.activation import ActiveLore
 from foremind.lore.lorebook import Lorebook
-from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.retrieval.embedding.service import Priority
 from foremind.retrieval.prompt_language import prompt_language
 from foremind.text.languages.language_files import ENGLISH
 from foremind.typeahead.context_builder import RetrievalScope

@@ -6,9 +6,8 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
 
-from foremind.api.json_bodies import Check, decode_json
+from foremind.api.json_bodies import Check, SpooledResponses, decode_json, receive_body
 from foremind.api.request_authentication import RequestAuthenticator
-from foremind.api.spooled_bodies import SpooledResponses, receive_body
 from foremind.auth.authority import require_scope
 from foremind.auth.principal import Principal
 from foremind.background.worker import BackgroundWorker

@@ -8,7 +8,7 @@ from foremind.api.dependencies import MAX_ID, RelationshipServices, parse_number
 from foremind.api.responses import json_response
 from foremind.auth.authority import require_scope
 from foremind.domain.errors import InvalidMessage
-from foremind.storage.document_store import DocumentStore
+from foremind.storage.companion_store import DocumentStore
 
 _MAX_DOCUMENT_BYTES = 20_000_000
 _MAX_TITLE_CHARS = 200

@@ -16,10 +16,8 @@ from starlette.routing import BaseRoute, Route
 from foremind.api.dependencies import read_json
 from foremind.api.responses import json_response, with_error_responses
 from foremind.domain.errors import Interrupted, InvalidMessage, NotAuthenticated, NotFound
-from foremind.retrieval.embedding.backend import Vector
-from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.retrieval.embedding.remote_backend import PRIORITY_HEADER
-from foremind.retrieval.embedding.service import EmbeddingService
+from foremind.retrieval.embedding.service import EmbeddingService, Priority, Vector
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin, stop
 

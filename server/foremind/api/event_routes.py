@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from foremind.api.dependencies import RelationshipServices, read_json, resolve_relationship
 from foremind.api.mcp_tools import ChargeMessage
-from foremind.api.memory_edits import text_of
+from foremind.api.memory_routes import text_of
 from foremind.api.responses import json_response
 from foremind.api.turn_shapes import MessageId
 from foremind.domain.errors import InvalidMessage

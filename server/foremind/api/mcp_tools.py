@@ -23,7 +23,7 @@ from foremind.api.dependencies import (
     with_settings,
 )
 from foremind.api.json_bodies import decode_json
-from foremind.api.memory_edits import correct_memory, erase_memories, mention_of, text_of
+from foremind.api.memory_routes import correct_memory, erase_memories, mention_of, text_of
 from foremind.auth.authority import Authority, require_scope
 from foremind.auth.principal import Principal, Scope
 from foremind.domain.errors import InvalidMessage, NotAllowed, NotFound, StorageUnavailable

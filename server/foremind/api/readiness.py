@@ -8,8 +8,7 @@ import structlog
 from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError, StorageUnavailable
 from foremind.domain.health import OK, degraded
-from foremind.retrieval.embedding.priority_queue import Priority
-from foremind.retrieval.embedding.service import EmbeddingService
+from foremind.retrieval.embedding.service import EmbeddingService, Priority
 from foremind.runtime.supervision import Supervisor
 from foremind.storage.database import Database
 from foremind.storage.migrations import load_migrations

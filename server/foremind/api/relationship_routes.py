@@ -17,7 +17,7 @@ from foremind.api.dependencies import (
     read_json,
     resolve_relationship,
 )
-from foremind.api.memory_edits import text_of
+from foremind.api.memory_routes import text_of
 from foremind.api.responses import json_response
 from foremind.auth.authority import require_scope
 from foremind.domain.companion import Companion

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from foremind.api.client_presence import while_connected
 from foremind.api.dependencies import read_json
 from foremind.api.request_authentication import RequestAuthenticator
 from foremind.api.responses import error_body, json_response
@@ -31,10 +30,15 @@ from foremind.api.turn_shapes import (
     TurnContext,
     TurnFailed,
 )
-from foremind.api.turn_streams import EVENT_STREAM, StreamedTurn, begin_turn, end_of
+from foremind.api.turn_streams import (
+    EVENT_STREAM,
+    StreamedTurn,
+    begin_turn,
+    end_of,
+    while_connected,
+)
 from foremind.auth.principal import Principal
 from foremind.domain.errors import ForemindError, InvalidMessage
-from foremind.domain.hints import read_hints
 from foremind.domain.storable_text import check_storable
 from foremind.domain.turn_request import (
     ChoiceRequest,
@@ -45,6 +49,7 @@ from foremind.domain.turn_request import (
     TurnReply,
     TurnRequest,
 )
+from foremind.domain.user import read_hints
 from foremind.gateway.single_turn import SingleTurns
 
 _RESERVED = ("world", "scene", "to")

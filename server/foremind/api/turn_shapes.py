@@ -6,10 +6,9 @@ import msgspec
 from msgspec import Meta
 
 from foremind.api.responses import ErrorDetail
-from foremind.domain.hints import TextHint
 from foremind.domain.memory import LoreView, MemoryView
 from foremind.domain.turn import Outcome, SpeculativeWork, Status
-from foremind.domain.user import MAX_NAME_CHARS
+from foremind.domain.user import MAX_NAME_CHARS, TextHint
 
 _MAX_ID_CHARS = 128
 

@@ -1,15 +1,45 @@
 """What the doors that make turns over HTTP share: how a turn begins, ends, and is streamed."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from foremind.api.client_presence import while_connected
 from foremind.domain.errors import ForemindError
 from foremind.domain.turn_request import TurnBegun, TurnDone, TurnEvent
+from foremind.runtime.supervision import begin, stop
+
+Result = TypeVar("Result")
+
+
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
+    """Return the result of some work for a client; stop it if the client leaves.
+
+    Args:
+        receive: of a request whose body has been read.
+
+    Raises:
+        ClientDisconnect: the client left before the work was done.
+    """
+    task = begin(work, "client-work")
+    left = begin(_until_it_leaves(receive), "client-presence")
+    try:
+        await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        await stop(task, left)
+
+
+async def _until_it_leaves(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
 
 EVENT_STREAM = "text/event-stream"
 

@@ -25,16 +25,20 @@ from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.calibration.calibrate import calibrated_model
 from foremind.retrieval.calibration.preparation import ready_model
 from foremind.retrieval.classifiers import TextClassifiers
-from foremind.retrieval.embedding.backend import EmbeddingBackend, Encoder, LocalBackend
 from foremind.retrieval.embedding.manifest import Manifest, calibrated_passage_cosine
 from foremind.retrieval.embedding.model_registry import find_model
-from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.retrieval.embedding.remote_backend import (
     EmbeddingClient,
     EmbeddingEndpoint,
     RemoteBackend,
 )
-from foremind.retrieval.embedding.service import EmbeddingService
+from foremind.retrieval.embedding.service import (
+    EmbeddingBackend,
+    EmbeddingService,
+    Encoder,
+    LocalBackend,
+    Priority,
+)
 from foremind.retrieval.relationship_layers import MIN_EPISODE_COSINE, MIN_TOPIC_COSINE
 from foremind.retrieval.search import (
     GatedSearch,

@@ -17,10 +17,9 @@ from foremind.domain.clock import Clock, SystemClock
 from foremind.domain.errors import UnsafeBinding
 from foremind.domain.settings.settings import Settings, is_loopback
 from foremind.gateway.transport.listener import listening
-from foremind.retrieval.embedding.backend import LocalBackend
 from foremind.retrieval.embedding.conversion import prepare_model
 from foremind.retrieval.embedding.model_registry import find_model
-from foremind.retrieval.embedding.service import EmbeddingService
+from foremind.retrieval.embedding.service import EmbeddingService, LocalBackend
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import Supervisor
 

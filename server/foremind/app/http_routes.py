@@ -7,12 +7,12 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, WebSocketRoute
 
-from foremind.api.admin_routes import AdminServices, admin_routes
-from foremind.api.card_routes import card_routes
+from foremind.api.admin_routes import AdminServices, admin_routes, card_routes
 from foremind.api.chat_completions import ChatCompletionServices, chat_completion_routes
 from foremind.api.dependencies import EditingServices, RelationshipServices, TransferServices
 from foremind.api.document_routes import document_routes
 from foremind.api.event_routes import event_routes
+from foremind.api.json_bodies import SpooledResponses
 from foremind.api.mcp_routes import McpServices, MessageAnswers, mcp_routes
 from foremind.api.mcp_tools import ChargeMessage, ToolServices
 from foremind.api.memory_routes import memory_routes
@@ -24,7 +24,6 @@ from foremind.api.relationship_routes import relationship_routes
 from foremind.api.request_authentication import RequestAuthenticator
 from foremind.api.responses import routing_error_response
 from foremind.api.routes import HttpServices, page, routes
-from foremind.api.spooled_bodies import SpooledResponses
 from foremind.api.transfer_routes import transfer_routes
 from foremind.api.turn_routes import TurnServices, turn_routes
 from foremind.api.user_routes import UserServices, user_routes

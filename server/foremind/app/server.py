@@ -37,7 +37,7 @@ from foremind.gateway.protocol.client_messages import MAX_ESCAPED_BYTES
 from foremind.gateway.session_registry import Handover, Reconciliation, SessionRegistry
 from foremind.gateway.session_services import AfterReplyServices, SessionServices
 from foremind.gateway.single_turn import SingleTurns
-from foremind.gateway.transport.enter_precedence import EnterPrecedence
+from foremind.gateway.transport.fair_scheduling import EnterPrecedence
 from foremind.gateway.transport.listener import listening
 from foremind.gateway.turns.request_queue import Deduplicator
 from foremind.llm.model_selection import ChatModels
@@ -59,7 +59,7 @@ from foremind.storage.companion_store import CompanionStore
 from foremind.storage.presence import PresenceKeeper
 from foremind.storage.probe import DatabaseProbe
 from foremind.storage.quotas import TokenQuota
-from foremind.storage.revocation_store import RevocationStore
+from foremind.storage.user_store import RevocationStore
 from foremind.typeahead.context_builder import ContextBuilder, ContextServices
 from foremind.typeahead.context_cache import ContextCache
 from foremind.typeahead.draft_lore import Lorebooks

@@ -13,7 +13,7 @@ from foremind.domain.clock import Clock
 from foremind.domain.errors import InvalidMessage, NotAllowed, NotAuthenticated
 from foremind.domain.settings.settings import Settings, check_secret
 from foremind.domain.user import name_of
-from foremind.storage.revocation_store import RevocationStore, TokenIdentity
+from foremind.storage.user_store import RevocationStore, TokenIdentity
 
 
 class Authority:

@@ -28,11 +28,11 @@ from foremind.llm.structured_output import StructuredAnswer, request_answer
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.retrieval.prompt_language import prompt_language
 from foremind.runtime.metrics import Metrics
-from foremind.runtime.offload import run_or_offload
+from foremind.runtime.supervision import run_or_offload
 from foremind.storage.background_store import MAX_TURNS, CurationStore
 from foremind.storage.database import DatabaseConnection
-from foremind.storage.erasure_watch import ErasureWatch
 from foremind.storage.record_store import RecordChanges, RecordStore, digest_of
+from foremind.storage.relationship_store import ErasureWatch
 from foremind.storage.turn_store import TurnStore
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)

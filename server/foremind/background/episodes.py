@@ -45,7 +45,7 @@ from foremind.domain.settings.setting_definitions import LayerName
 from foremind.llm.answer_gate import AnswerGate, without_repetitions
 from foremind.llm.prompt.assembly import MAX_TURNS as MAX_PROMPT_TURNS
 from foremind.memory.manual_edits import episode_keys
-from foremind.runtime.offload import run_or_offload
+from foremind.runtime.supervision import run_or_offload
 from foremind.storage.background_store import MAX_TURNS
 from foremind.storage.record_store import RecordChanges
 from foremind.text.languages.prompt_words import heading_in, record_words

@@ -15,7 +15,7 @@ from foremind.memory.scoring import significance_by_words
 from foremind.memory.short_answers import is_informative
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.languages.prompt_words import date_in
-from foremind.text.questions import is_pure_question
+from foremind.text.languages.utterances import is_pure_question
 from foremind.text.sentences import QUESTION_MARKS, is_day, sentences_in
 from foremind.text.tokenization import terms_of, words_of
 

@@ -38,7 +38,7 @@ from foremind.llm.answer_gate import AnswerGate
 from foremind.llm.prompt.layout import Message
 from foremind.memory.profile import ProfileEntry
 from foremind.memory.scoring import significance_by_words
-from foremind.runtime.offload import run_or_offload
+from foremind.runtime.supervision import run_or_offload
 from foremind.storage.record_store import RecordChanges
 from foremind.text.tokenization import words_of
 

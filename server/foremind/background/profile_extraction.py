@@ -19,7 +19,7 @@ from foremind.domain.errors import Conflict
 from foremind.domain.record import NewRecord, RecordLayer
 from foremind.domain.relationship import SessionUsage, TranscriptTurn
 from foremind.memory.profile import ProfileEntry, profile_change
-from foremind.runtime.offload import run_or_offload
+from foremind.runtime.supervision import run_or_offload
 from foremind.storage.record_store import RecordChanges
 from foremind.text.languages.prompt_words import record_words
 from foremind.text.pin_requests import text_to_pin

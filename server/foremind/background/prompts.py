@@ -11,7 +11,7 @@ from foremind.background.extractive_summary import Utterance
 from foremind.domain.companion_rules import ProfileRules, ScratchpadRules
 from foremind.llm.prompt.layout import Message
 from foremind.llm.prompt.quoted_lines import quoted
-from foremind.llm.prompt.record_format import day_in_words, labelled
+from foremind.llm.prompt.sections import day_in_words, labelled
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.languages.prompt_words import language_name, language_of_messages
 from foremind.text.tokenization import visible

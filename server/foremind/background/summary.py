@@ -11,7 +11,7 @@ from foremind.background.prompts import SummaryAnswer, summary_prompt
 from foremind.background.step_definitions import Outcome
 from foremind.domain.announcements import SummaryApplied
 from foremind.domain.record import Details, NewRecord
-from foremind.runtime.offload import run_or_offload
+from foremind.runtime.supervision import run_or_offload
 from foremind.storage.background_store import MAX_TURNS
 from foremind.storage.record_store import RecordChanges
 

@@ -10,7 +10,7 @@ from foremind.background.topic_candidates import (
     topic_candidates_in,
 )
 from foremind.domain.record import Details, NewRecord, is_manual, search_text
-from foremind.runtime.offload import run_or_offload
+from foremind.runtime.supervision import run_or_offload
 from foremind.storage.record_store import RecordChanges
 from foremind.text.tokenization import words_of
 

@@ -18,8 +18,8 @@ import msgspec
 from msgspec import inspect
 
 from foremind.domain.errors import NOT_JSON
-from foremind.domain.hints import HINTS
 from foremind.domain.storable_text import LONE_SURROGATE
+from foremind.domain.user import HINTS
 
 Raw = TypeVar("Raw", str, bytes)
 Decoded = TypeVar("Decoded")

@@ -8,9 +8,9 @@ from uuid import UUID
 import msgspec
 
 from foremind.domain.errors import ForemindError
-from foremind.domain.hints import NO_HINTS, PlayerHints
 from foremind.domain.memory import LoreView, MemoryView
 from foremind.domain.turn import Outcome, Speaker, SpeculativeWork, Status
+from foremind.domain.user import NO_HINTS, PlayerHints
 
 #: The session that a turn belongs to: the one that goes on, if any; one that begins; or this one.
 SessionChoice = Literal["current", "new"] | UUID

@@ -16,7 +16,7 @@ from foremind.gateway.session_policy import SessionPolicy
 from foremind.llm.prompt.assembly import MAX_TURNS, recent_turns
 from foremind.llm.prompt.character import macro_values
 from foremind.llm.prompt.layout import PastTurn
-from foremind.runtime.offload import run_or_offload
+from foremind.runtime.supervision import run_or_offload
 from foremind.storage.relationship_store import StateStore
 from foremind.storage.turn_store import TurnStore
 from foremind.text.languages.language_files import ENGLISH

@@ -28,7 +28,7 @@ from foremind.gateway.protocol.server_events import (
     TurnView,
 )
 from foremind.lore.activation import ActiveLore
-from foremind.text.time_ago import age_in_words
+from foremind.text.languages.prompt_words import age_in_words
 from foremind.typeahead.context_cache import PreparedContext
 
 

@@ -16,10 +16,10 @@ from foremind.cards.card_fields import greetings_of
 from foremind.cluster.ring import relationship_key
 from foremind.domain.companion import Companion
 from foremind.domain.errors import Interrupted, InvalidMessage, NotAllowed, NotFound, RateLimited
-from foremind.domain.hints import UTC, PlayerHints, not_understood, read_hints
 from foremind.domain.policy import Policy, policy_for
 from foremind.domain.settings.setting_levels import effective_settings
 from foremind.domain.turn_request import SessionChoice
+from foremind.domain.user import UTC, PlayerHints, not_understood, read_hints
 from foremind.gateway.event_stream import EventListener, EventStream
 from foremind.gateway.flow_control import AddressSlot
 from foremind.gateway.protocol.client_messages import Resume, SessionOpen, SessionUpdate
@@ -33,7 +33,7 @@ from foremind.llm.prompt.token_counter import counter_for
 from foremind.retrieval.prompt_language import prompt_language
 from foremind.storage.companion_store import CompanionStore
 from foremind.text.languages.language_files import ENGLISH
-from foremind.text.time_ago import load_ages
+from foremind.text.languages.prompt_words import load_ages
 
 _RESUME_EXPECTED = "resume: expected the session_id and the seq of an event of a session"
 

@@ -22,7 +22,6 @@ from foremind.domain.errors import (
     Overloaded,
     RateLimited,
 )
-from foremind.domain.hints import NO_HINTS, UTC, PlayerHints
 from foremind.domain.turn import Status
 from foremind.domain.turn_request import (
     ChoiceRequest,
@@ -36,6 +35,7 @@ from foremind.domain.turn_request import (
     TurnReply,
     TurnRequest,
 )
+from foremind.domain.user import NO_HINTS, UTC, PlayerHints
 from foremind.gateway.event_builders import lore_views, memory_view
 from foremind.gateway.flow_control import cost_of
 from foremind.gateway.handshake import find_open_companion, open_session
@@ -63,7 +63,7 @@ from foremind.gateway.session_registry import SessionRegistry
 from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import counter_for
-from foremind.runtime.offload import run_or_offload
+from foremind.runtime.supervision import run_or_offload
 
 _Answer = (
     MessageAccepted | ResponseCreated | ResponseDelta | ResponseDone | ResponseChosen | ErrorEvent

@@ -22,7 +22,6 @@ from foremind.domain.turn_request import TranscriptRequest, TurnEvent, TurnReque
 from foremind.gateway.handshake import find_open_companion
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.single_turn import SingleTurns
-from foremind.gateway.speaker_labels import without_labels
 from foremind.gateway.transcript import (
     Append,
     Decision,
@@ -34,11 +33,12 @@ from foremind.gateway.transcript import (
     decide,
     erases,
     read_transcript,
+    without_labels,
 )
 from foremind.llm.prompt.assembly import MAX_TURNS
 from foremind.memory.erase import Eraser, ErasureScope
 from foremind.memory.exchange_changes import ExchangeOwner
-from foremind.runtime.offload import run_or_offload
+from foremind.runtime.supervision import run_or_offload
 
 _COMPARED_TURNS = 200  # the newest of a relationship, of all its sessions
 _ID_PREFIX = "chat"

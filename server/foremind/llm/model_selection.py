@@ -19,9 +19,9 @@ from foremind.llm.prompt.layout import Prompt
 from foremind.llm.slots import SlotPool
 from foremind.llm.token_accounts import TokenAccounts
 from foremind.runtime.supervision import TaskSet
-from foremind.storage.erasure_watch import ErasureWatch
+from foremind.storage.relationship_store import ErasureWatch
+from foremind.text.languages.prompt_words import age_in_words
 from foremind.text.sentences import QUESTION_MARKS
-from foremind.text.time_ago import age_in_words
 
 # Below this relevance a recalled memory is a coincidence rather than an answer.
 _RELEVANT = 0.30

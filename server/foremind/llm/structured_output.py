@@ -13,7 +13,7 @@ from foremind.llm.completion_stream import is_content_refusal
 from foremind.llm.openai_model import Completion, OpenAIChatModel
 from foremind.llm.prompt.layout import Message
 from foremind.llm.thinking_filter import without_thinking
-from foremind.runtime.offload import run_or_offload
+from foremind.runtime.supervision import run_or_offload
 from foremind.text.tokenization import terms_of
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)

@@ -12,7 +12,7 @@ from foremind.llm.completion_parser import StreamEnding
 from foremind.llm.prompt.layout import Message
 from foremind.llm.prompt.token_counter import counter_for, prompt_tokens
 from foremind.runtime.metrics import Metrics
-from foremind.runtime.offload import run_or_offload
+from foremind.runtime.supervision import run_or_offload
 from foremind.storage.companion_store import CompanionStore
 from foremind.storage.quotas import TokenQuota
 

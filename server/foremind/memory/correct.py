@@ -19,7 +19,7 @@ from foremind.memory.erasure_steps import Decide, ErasureCounts, ErasureSteps, f
 from foremind.memory.exclusive_facts import facts_in
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import EmbeddingService
-from foremind.runtime.offload import run_or_offload
+from foremind.runtime.supervision import run_or_offload
 from foremind.storage.database import Database
 from foremind.storage.erasure_store import ErasureReader
 from foremind.storage.quotas import UserQuota

@@ -10,12 +10,6 @@ import msgspec
 
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.export_file import Export, ExportedTurn
-from foremind.domain.hints import (
-    LANGUAGE_EXPECTED,
-    TIME_ZONE_EXPECTED,
-    language_of,
-    time_zone_of,
-)
 from foremind.domain.memory import MemoryText
 from foremind.domain.record import (
     MAX_CONTENT_CHARS,
@@ -30,6 +24,12 @@ from foremind.domain.record import (
 from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings
 from foremind.domain.storable_text import check_storable
 from foremind.domain.turn import ExchangeTurn, Speaker
+from foremind.domain.user import (
+    LANGUAGE_EXPECTED,
+    TIME_ZONE_EXPECTED,
+    language_of,
+    time_zone_of,
+)
 from foremind.memory.contextual_embedding import (
     WINDOW_RADIUS,
     Vector,
@@ -40,7 +40,7 @@ from foremind.memory.exclusive_facts import facts_in
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.fair_queue import ConnectionQueue
-from foremind.runtime.offload import run_or_offload
+from foremind.runtime.supervision import run_or_offload
 from foremind.storage.transfer_store import CreatedRelationship, TransferStore
 
 _MAX_TURNS = 50_000  # of one relationship

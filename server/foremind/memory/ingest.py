@@ -26,7 +26,7 @@ from foremind.memory.ingest_decisions import IngestDecider, JudgedOutcome, TurnJ
 from foremind.retrieval.classifiers import TextClassifiers
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.metrics import Metrics
-from foremind.runtime.offload import run_or_offload
+from foremind.runtime.supervision import run_or_offload
 from foremind.storage.memory_store import IngestTransaction, MemoryStore
 
 Vector = npt.NDArray[np.float32]

@@ -53,7 +53,7 @@ from foremind.retrieval.classifiers import TextClassifiers
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.languages.prompt_words import date_in
-from foremind.text.questions import is_pure_question
+from foremind.text.languages.utterances import is_pure_question
 from foremind.text.sentences import QUESTION_MARKS
 from foremind.text.time_expressions import spans_in
 from foremind.text.tokenization import MAX_CHARS, count_terms, names_in, terms_of

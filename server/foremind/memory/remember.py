@@ -10,8 +10,8 @@ from foremind.domain.clock import Clock
 from foremind.domain.errors import Conflict, NotFound, Overloaded, StorageUnavailable
 from foremind.domain.turn import OpenedSession, ReportedEvent, StoredEvent
 from foremind.memory.ingest import MemoryIngester
-from foremind.storage.revocation_store import TokenIdentity
 from foremind.storage.turn_store import TurnStore
+from foremind.storage.user_store import TokenIdentity
 
 _log = structlog.get_logger("foremind.memory")
 

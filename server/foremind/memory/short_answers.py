@@ -14,7 +14,7 @@ from foremind.domain.turn import ExchangeTurn, Speaker
 from foremind.text.languages import utterances
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES, UNSPACED
-from foremind.text.questions import is_pure_question, is_question, is_turn_of_phrase
+from foremind.text.languages.utterances import is_pure_question, is_question, is_turn_of_phrase
 from foremind.text.sentences import QUESTION_MARKS, sentences_in
 from foremind.text.statements.extraction import statements_in
 from foremind.text.tokenization import MAX_CHARS, names_in, terms_of, words_of

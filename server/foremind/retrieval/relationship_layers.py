@@ -22,17 +22,20 @@ import numpy.typing as npt
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.record import LayersState, Record, of_layer, unsettled_questions
 from foremind.domain.settings.setting_definitions import LayerName
-from foremind.llm.prompt.record_format import (
+from foremind.llm.prompt.sections import (
+    Section,
+    StandingLayers,
     episode_line,
     note_line,
     question_line,
+    section,
+    standing_sections,
     topic_line,
     vault_line,
 )
-from foremind.llm.prompt.sections import Section, StandingLayers, section, standing_sections
 from foremind.llm.prompt.token_counter import CountTokens
+from foremind.retrieval.classifiers import asks_for_memory
 from foremind.retrieval.embedding.manifest import Manifest, calibrated_cosine
-from foremind.retrieval.recall_gate import asks_for_memory
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.tokenization import EVERYDAY_NAMES, everyday_names_in, words_of
 

@@ -10,11 +10,9 @@ import numpy.typing as npt
 
 from foremind.domain.memory import Recalled, RetrievalQuery, WordStatistics
 from foremind.domain.policy import RecallPolicy
-from foremind.retrieval.bm25 import CandidateSet, to_candidate_set
-from foremind.retrieval.classifiers import TextClassifiers
-from foremind.retrieval.ranking import parse_query, rank
-from foremind.retrieval.recall_gate import worth_searching
-from foremind.runtime.offload import run_or_offload
+from foremind.retrieval.classifiers import TextClassifiers, worth_searching
+from foremind.retrieval.ranking import CandidateSet, parse_query, rank, to_candidate_set
+from foremind.runtime.supervision import run_or_offload
 from foremind.storage.memory_store import MemoryStore
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH

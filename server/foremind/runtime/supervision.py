@@ -19,6 +19,18 @@ from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError, TemporaryError
 from foremind.runtime.metrics import Metrics
 
+Result = TypeVar("Result")
+
+# Processing a text of this length takes at most a few milliseconds, about as long as a thread
+# switch may take.
+_MAX_INLINE_CHARS = 4_000
+
+
+async def run_or_offload(chars: int, work: Callable[[], Result]) -> Result:
+    """Return the result of pure `work` on a text of so many characters."""
+    return work() if chars <= _MAX_INLINE_CHARS else await asyncio.to_thread(work)
+
+
 _MIN_DELAY_S = 0.5  # before the first restart; doubled for each further one
 _MAX_DELAY_S = 10.0
 _CANCEL_AGAIN_S = 10.0  # longer than a cancelled task takes to clean up

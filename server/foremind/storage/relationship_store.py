@@ -12,9 +12,16 @@ from uuid import UUID
 
 import asyncpg
 import msgspec
+from cachetools import LRUCache
 
-from foremind.domain.announcements import ConsentGiven, SettingsChanged, StateChanged
-from foremind.domain.errors import NotFound
+from foremind.domain.announcements import (
+    Announcement,
+    ConsentGiven,
+    MemoriesForgotten,
+    SettingsChanged,
+    StateChanged,
+)
+from foremind.domain.errors import Conflict, NotFound
 from foremind.domain.memory import Reason, StoredMemory
 from foremind.domain.relationship import (
     Relationship,
@@ -33,6 +40,35 @@ from foremind.domain.versions import CompanionVersions, RelationshipVersions, Ve
 from foremind.storage.companion_store import relationship_settings, without_settings
 from foremind.storage.database import Database
 from foremind.storage.relationship_transaction import RelationshipTransaction
+
+_MAX_RELATIONSHIPS = 10_000  # for others, the check before writing finds the erasure
+
+
+class ErasureWatch:
+    """The number of erasures per relationship, as far as this process knows."""
+
+    def __init__(self) -> None:
+        self._erasures: LRUCache[int, int] = LRUCache(_MAX_RELATIONSHIPS)
+
+    def on_announcement(self, announcement: Announcement) -> None:
+        """Update the number of erasures."""
+        if isinstance(announcement, MemoriesForgotten):
+            relationship_id = announcement.relationship_id
+            known = 0 if announcement.went_back else self.erasures_of(relationship_id)
+            self._erasures[relationship_id] = max(announcement.erasures, known)
+
+    def erasures_of(self, relationship_id: int) -> int:
+        """Return the known number of erasures."""
+        return int(self._erasures.get(relationship_id, 0))
+
+    def check(self, relationship_id: int, erasures: int) -> None:
+        """Check that nothing was erased since there had been this many erasures.
+
+        Raises:
+            Conflict: something was.
+        """
+        if self.erasures_of(relationship_id) > erasures:
+            raise Conflict("Something was forgotten or corrected meanwhile.")
 
 
 def versions_of(row: Any) -> VersionsInForce:

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from foremind.storage.companion_store import CompanionStore
+from foremind.storage.companion_store import CompanionStore, DocumentStore
 from foremind.storage.database import Database
-from foremind.storage.document_store import DocumentStore
 from foremind.storage.memory_store import MemoryStore
 from foremind.storage.presence import GatewayStore, Presence
 from foremind.storage.quotas import UserQuota

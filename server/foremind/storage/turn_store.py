@@ -38,8 +38,7 @@ from foremind.storage.presence import Presence
 from foremind.storage.quotas import UserQuota
 from foremind.storage.relationship_store import versions_of
 from foremind.storage.relationship_transaction import RelationshipTransaction
-from foremind.storage.revocation_store import TokenIdentity
-from foremind.storage.user_store import find_or_create_user
+from foremind.storage.user_store import TokenIdentity, find_or_create_user
 
 
 class _QueryRunner(Protocol):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
-from foremind.text.questions import is_pure_question
+from foremind.text.languages.utterances import is_pure_question
 
 Direction = Literal["back", "ahead"]
 

@@ -18,18 +18,22 @@ from foremind.domain.errors import ForemindError
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.settings.setting_definitions import LayerName
-from foremind.llm.prompt.record_format import memory_lines, weak_match_preface
-from foremind.llm.prompt.sections import Section, StandingLayers, section
+from foremind.llm.prompt.sections import (
+    Section,
+    StandingLayers,
+    memory_lines,
+    section,
+    weak_match_preface,
+)
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.retrieval.documents.library import Library
-from foremind.retrieval.embedding.priority_queue import Priority
-from foremind.retrieval.embedding.service import EmbeddingService
+from foremind.retrieval.embedding.service import EmbeddingService, Priority
 from foremind.retrieval.index.index_cache import IndexedCandidates
 from foremind.retrieval.layer_cache import LayerCache
 from foremind.retrieval.relationship_layers import LayerQuery, RelationshipLayers, references_in
 from foremind.retrieval.search import MemorySearch, Query
 from foremind.runtime.metrics import Metrics
-from foremind.runtime.offload import run_or_offload
+from foremind.runtime.supervision import run_or_offload
 from foremind.text.languages.language_files import ENGLISH
 from foremind.typeahead.context_cache import BuildTimings, CacheKey, ContextCache, PreparedContext
 from foremind.typeahead.draft_lore import Lorebooks, LoreSource, no_lore

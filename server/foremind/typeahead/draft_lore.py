@@ -17,7 +17,7 @@ from foremind.llm.prompt.token_counter import counter_for
 from foremind.lore.activation import NO_LORE, ActiveLore, ScannedMessage, activate
 from foremind.lore.lorebook import MAX_CONTENT_CHARS, NO_LOREBOOK, Lorebook, lorebook_in
 from foremind.runtime.byte_bounded_cache import ByteBoundedCache
-from foremind.runtime.offload import run_or_offload
+from foremind.runtime.supervision import run_or_offload
 
 MAX_BYTES = 128 << 20  # of all lorebooks; the largest take some 20 MiB
 _MAX_REPORTED = 20  # entries of a book that the log names

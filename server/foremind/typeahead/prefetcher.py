@@ -11,7 +11,7 @@ from foremind.domain.errors import TemporaryError
 from foremind.domain.turn import Outcome, Trigger
 from foremind.llm.prompt.sections import StandingLayers
 from foremind.lore.activation import NO_LORE, ActiveLore
-from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.retrieval.embedding.service import Priority
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin, stop
 from foremind.text.languages.language_files import LANGUAGES

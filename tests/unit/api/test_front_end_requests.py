@@ -8,7 +8,7 @@ import pytest
 from foremind.api.front_end_requests import Said, read_messages
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.turn_request import EarlierTurn
-from foremind.gateway.speaker_labels import without_labels
+from foremind.gateway.transcript import without_labels
 
 BEES = "My sister Mira keeps bees"
 CHAT = f"User: {BEES}\nAssistant: How many hives?"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message
 
-from foremind.api.spooled_bodies import SpooledResponses, write_json
+from foremind.api.json_bodies import SpooledResponses, write_json
 from foremind.domain.errors import Overloaded, RateLimited
 from foremind.runtime.metrics import Metrics
 

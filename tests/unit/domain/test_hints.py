@@ -2,7 +2,7 @@
 
 import pytest
 
-from foremind.domain.hints import read_hints
+from foremind.domain.user import read_hints
 
 _NOT_UNDERSTOOD: list[object] = [
     None,

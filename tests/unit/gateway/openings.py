@@ -42,7 +42,7 @@ from foremind.gateway.protocol.client_messages import Resume, SessionOpen
 from foremind.gateway.session import Session
 from foremind.gateway.session_registry import SessionRegistry
 from foremind.gateway.session_services import AfterReplyServices, SessionServices
-from foremind.gateway.transport.enter_precedence import EnterPrecedence
+from foremind.gateway.transport.fair_scheduling import EnterPrecedence
 from foremind.gateway.turns.request_queue import Deduplicator
 from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.retrieval.relationship_layers import RelationshipLayers

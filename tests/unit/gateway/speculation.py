@@ -38,13 +38,12 @@ from foremind.gateway.protocol.client_messages import (
 from foremind.gateway.session import Session
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import AfterReplyServices, SessionServices
-from foremind.gateway.transport.enter_precedence import EnterPrecedence
+from foremind.gateway.transport.fair_scheduling import EnterPrecedence
 from foremind.gateway.turns.request_queue import Deduplicator
 from foremind.llm.prompt.layout import Prompt
 from foremind.llm.prompt.token_counter import estimate_tokens
-from foremind.retrieval.embedding.backend import LocalBackend
 from foremind.retrieval.embedding.manifest import Manifest
-from foremind.retrieval.embedding.service import EmbeddingService
+from foremind.retrieval.embedding.service import EmbeddingService, LocalBackend
 from foremind.retrieval.relationship_layers import RelationshipLayers
 from foremind.retrieval.search import Query
 from foremind.runtime.metrics import Metrics

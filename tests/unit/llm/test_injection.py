@@ -11,14 +11,15 @@ from foremind.domain.memory import Recalled
 from foremind.domain.record import Details, Record, RecordLayer
 from foremind.llm.prompt.layout import PastTurn, Prompt
 from foremind.llm.prompt.quoted_lines import quoted
-from foremind.llm.prompt.record_format import (
+from foremind.llm.prompt.sections import (
     episode_line,
     memory_line,
     question_line,
+    section,
+    standing_sections,
     topic_line,
     vault_line,
 )
-from foremind.llm.prompt.sections import section, standing_sections
 from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.languages.prompt_words import prompt_words

@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
 from foremind.domain.memory import Candidate, KnownMemory, WordStatistics
-from foremind.retrieval.bm25 import K1, B, idf, length_norms, saturated, to_candidate_set
 from foremind.retrieval.documents.library import InvertedIndex
-from foremind.retrieval.ranking import bm25_scores
+from foremind.retrieval.ranking import (
+    K1,
+    B,
+    bm25_scores,
+    idf,
+    length_norms,
+    saturated,
+    to_candidate_set,
+)
 
 NOW = datetime(2026, 5, 20, tzinfo=UTC)
 TOLERANCE = 1e-9

@@ -15,8 +15,7 @@ from foremind.domain.memory import Candidate, KnownMemory, Recalled, WordStatist
 from foremind.domain.policy import RecallPolicy, policy_for
 from foremind.domain.settings.setting_definitions import Decay
 from foremind.domain.settings.settings import CompanionSettings
-from foremind.retrieval.bm25 import to_candidate_set
-from foremind.retrieval.ranking import EventAnchor, ParsedQuery
+from foremind.retrieval.ranking import EventAnchor, ParsedQuery, to_candidate_set
 from foremind.retrieval.ranking import rank as rank_columns
 from foremind.text.time_expressions import day_of
 

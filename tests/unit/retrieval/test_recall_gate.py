@@ -2,7 +2,7 @@
 
 import pytest
 
-from foremind.retrieval.recall_gate import asks_for_memory, worth_searching
+from foremind.retrieval.classifiers import asks_for_memory, worth_searching
 
 
 @pytest.mark.parametrize(

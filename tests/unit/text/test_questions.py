@@ -2,7 +2,7 @@
 
 import pytest
 
-from foremind.text.questions import is_pure_question
+from foremind.text.languages.utterances import is_pure_question
 
 
 @pytest.mark.parametrize("greeting", ["", "Hey, ", "so "])

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES
-from foremind.text.time_ago import age_in_words
+from foremind.text.languages.prompt_words import age_in_words
 
 NOW = datetime(2026, 5, 20, 15, 0, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES
-from foremind.text.time_ago import age_in_words
+from foremind.text.languages.prompt_words import age_in_words
 from foremind.text.time_expressions import Span, day_of, span_proximity, spans_in
 from foremind.text.time_words import english_times
 

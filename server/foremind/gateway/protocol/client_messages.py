@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from foremind.domain.hints import TextHint
 from foremind.domain.session_state import StatePatch
+from foremind.domain.user import TextHint
 
 #: Size limit of a frame, with every `\\uXXXX` escape counted as two bytes.
 MAX_FRAME_BYTES = 65_536

@@ -2,23 +2,144 @@
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from foremind.domain.clock import Clock, Timer
 from foremind.domain.settings.settings import Settings
 from foremind.gateway.transport.admission import Admission
 from foremind.gateway.transport.fair_scheduling import AnonymousScheduler, FairScheduler
-from foremind.gateway.transport.protocol_handler import (
-    HOLD,
-    NO_HANDLER,
-    READ_MORE,
-    YIELD,
-    ProtocolHandler,
-)
-from foremind.gateway.transport.request_heads import stalled
 from foremind.runtime.metrics import Metrics
+
+MAX_HEAD_BYTES = 16_384  # request line and all headers
+MAX_LINE_BYTES = 8_192
+MAX_HEADERS = 100
+_END = b"\r\n\r\n"
+_LINE_END = b"\r\n"
+
+
+class HeadRefusal(NamedTuple):
+    """The error response to a request that is not served."""
+
+    status: int
+    code: str
+    message: str
+
+
+TOO_LARGE = HeadRefusal(
+    431, "headers_too_large",
+    f"headers: expected at most {MAX_HEAD_BYTES} bytes in at most {MAX_HEADERS} lines of at most "
+    f"{MAX_LINE_BYTES} bytes each",
+)  # fmt: skip
+TARGET_TOO_LONG = HeadRefusal(
+    414, "address_too_long", f"address: expected at most {MAX_LINE_BYTES} bytes"
+)
+MALFORMED = HeadRefusal(400, "invalid_request", "expected an HTTP/1.1 request")
+REQUEST_TIMEOUT = HeadRefusal(408, "too_slow", "the request did not arrive in time")
+
+
+def find_head_end(data: bytearray, searched: int) -> int | HeadRefusal | None:
+    """Return the length of the head in bytes, or None if it is incomplete.
+
+    Args:
+        searched: how many bytes of `data` an earlier call has searched already.
+    """
+    if data and not (65 <= data[0] <= 90):  # methods begin with A to Z: this is not HTTP
+        return MALFORMED
+    position = data.find(_END, max(0, searched - len(_END) + 1))
+    end = position + len(_END)
+    if position < 0:
+        if len(data) <= MAX_LINE_BYTES:
+            return None
+        if data.find(_LINE_END, 0, MAX_LINE_BYTES) < 0:
+            return TARGET_TOO_LONG
+        return TOO_LARGE if len(data) > MAX_HEAD_BYTES else None
+    lines = bytes(data[:position]).split(_LINE_END)
+    if len(lines[0]) > MAX_LINE_BYTES:
+        return TARGET_TOO_LONG
+    too_many = end > MAX_HEAD_BYTES or len(lines) > MAX_HEADERS + 1
+    if too_many or max(map(len, lines)) > MAX_LINE_BYTES:
+        return TOO_LARGE
+    return end
+
+
+def leading_blank_bytes(data: bytearray) -> int:
+    """Return the number of bytes of empty lines before a request, which some clients send."""
+    return len(data) - len(data.lstrip(_LINE_END))
+
+
+def stalled(moved: int, outstanding: int, minimum: int) -> bool:
+    """Tell whether a transfer has stalled.
+
+    Args:
+        moved: bytes transferred during a time window.
+        outstanding: bytes that were to be transferred when the window began.
+        minimum: bytes per window below which a transfer counts as stalled.
+    """
+    return moved < min(outstanding, minimum)
+
+
+#: What `ProtocolHandler.step` returns, other than seconds to wait.
+READ_MORE, HOLD, YIELD = None, math.inf, 0.0
+
+
+class ProtocolHandler(Protocol):
+    """The protocol spoken on a channel: HTTP, and WebSocket after an upgrade."""
+
+    def step(self, unread: bytearray) -> float | None:
+        """Consume one slice from the front of the unread bytes.
+
+        Returns:
+            READ_MORE if it needs more bytes, HOLD if it will call `Channel.resume_processing`,
+            otherwise the seconds until it can consume more, YIELD being its next slice.
+        """
+
+    def buffered_bytes(self) -> int:
+        """Return how many consumed bytes of an incomplete message it buffers."""
+
+    def connection_made(self, transport: Any) -> None:
+        """As in `asyncio.Protocol`, with the channel as the transport."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As in `asyncio.Protocol`."""
+
+    def pause_writing(self) -> None:
+        """As in `asyncio.Protocol`."""
+
+    def resume_writing(self) -> None:
+        """As in `asyncio.Protocol`."""
+
+
+class NoHandler:
+    """Replaces the handler once the connection is lost, to break the reference cycle.
+
+    Otherwise channels and handlers would wait for the cyclic garbage collector, and traversing tens
+    of thousands of them stops the process for half a second.
+    """
+
+    def step(self, unread: bytearray) -> float | None:
+        return HOLD
+
+    def buffered_bytes(self) -> int:
+        return 0
+
+    def connection_made(self, transport: Any) -> None:
+        pass
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        pass
+
+    def pause_writing(self) -> None:
+        pass
+
+    def resume_writing(self) -> None:
+        pass
+
+
+NO_HANDLER = NoHandler()
+
 
 STALL_WINDOW_S = 10.0  # after which a stalled transfer is ended
 MIN_WINDOW_BYTES = 10_240  # per window, below which a transfer counts as stalled

@@ -9,19 +9,23 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from foremind.domain.errors import RequestError, TemporaryError
 from foremind.domain.rate_limits import TokenBucket
 from foremind.gateway.transport.body_limits import error_body
-from foremind.gateway.transport.channel import MIN_WINDOW_BYTES, STALL_WINDOW_S, Channel
-from foremind.gateway.transport.fair_scheduling import MeteredCoroutine
-from foremind.gateway.transport.protocol_handler import HOLD, READ_MORE, YIELD
-from foremind.gateway.transport.request_heads import (
+from foremind.gateway.transport.channel import (
+    HOLD,
     MALFORMED,
     MAX_HEAD_BYTES,
+    MIN_WINDOW_BYTES,
+    READ_MORE,
     REQUEST_TIMEOUT,
+    STALL_WINDOW_S,
     TOO_LARGE,
+    YIELD,
+    Channel,
     HeadRefusal,
     find_head_end,
     leading_blank_bytes,
     stalled,
 )
+from foremind.gateway.transport.fair_scheduling import MeteredCoroutine
 from foremind.runtime.supervision import begin
 
 _KEEP_ALIVE_S = 5.0

@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import ipaddress
+import resource
 import socket
+import struct
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -14,18 +16,137 @@ from uvicorn.config import Config
 from foremind.domain.clock import Clock, SystemClock
 from foremind.domain.errors import SetupError
 from foremind.domain.settings.settings import Settings
-from foremind.gateway.transport.acceptor import Acceptor
 from foremind.gateway.transport.admission import Admission
 from foremind.gateway.transport.body_limits import BodyBudget
-from foremind.gateway.transport.channel import Channel, TransportServices
-from foremind.gateway.transport.enter_precedence import EnterPrecedence
-from foremind.gateway.transport.fair_scheduling import AnonymousScheduler, FairScheduler
-from foremind.gateway.transport.file_descriptors import connection_limit, raise_descriptor_limit
+from foremind.gateway.transport.channel import Channel, ProtocolHandler, TransportServices
+from foremind.gateway.transport.fair_scheduling import (
+    AnonymousScheduler,
+    EnterPrecedence,
+    FairScheduler,
+    MeteredCoroutine,
+)
 from foremind.gateway.transport.http_protocol import BoundedHttpProtocol
-from foremind.gateway.transport.protocol_handler import ProtocolHandler
 from foremind.gateway.transport.websocket_protocol import BoundedWebSocketProtocol
 from foremind.runtime.metrics import Metrics
-from foremind.runtime.supervision import begin
+from foremind.runtime.supervision import TaskSet, begin
+
+_RETRY_S = 0.1  # after the system was out of file descriptors or memory
+_LINGER_ZERO = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: close() sends RST and does not wait
+
+
+class Acceptor:
+    """Accepts on a listening socket; has the interface of an asyncio server, as uvicorn expects."""
+
+    def __init__(self, listener: socket.socket, services: TransportServices) -> None:
+        self._listener = listener
+        self._services = services
+        self._loop = asyncio.get_running_loop()
+        self._starting = TaskSet()  # bounded by the connection limit
+        self._closed = False
+
+    def start(self) -> None:
+        """Start accepting."""
+        self._loop.add_reader(self._listener.fileno(), self._on_readable)
+
+    def close(self) -> None:
+        """Stop accepting."""
+        if not self._closed:
+            self._closed = True
+            self._loop.remove_reader(self._listener.fileno())
+            self._services.anonymous_scheduler.cancel(self)
+
+    async def wait_closed(self) -> None:
+        """Wait until all accepted connections have started."""
+        await self._starting.finish()
+
+    def run_slice(self) -> None:
+        """Accept one connection."""
+        if self._closed:
+            return
+        with self._services.anonymous_scheduler.metered():
+            self._accept()
+
+    def _accept(self) -> None:
+        try:
+            raw, address = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            self.start()
+            return
+        except OSError:
+            self._services.metrics.refused.labels("descriptors").inc()
+            self._services.admission.evict_one()
+            self._loop.call_later(_RETRY_S, self._enqueue)
+            return
+        self._admit(raw, str(address[0]))
+        self._enqueue()
+
+    def _on_readable(self) -> None:
+        self._loop.remove_reader(self._listener.fileno())
+        self._enqueue()
+
+    def _enqueue(self) -> None:
+        if not self._closed:
+            self._services.anonymous_scheduler.enqueue(self, accepting=True)
+
+    def _admit(self, raw: socket.socket, address: str) -> None:
+        admission = self._services.admission
+        if not admission.admits(address):
+            with contextlib.suppress(OSError):
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
+            raw.close()
+            return
+        raw.setblocking(False)
+        channel = Channel(self._services, address)
+        admission.enter(channel)
+        metered = MeteredCoroutine(
+            self._connect(channel, raw), self._services.anonymous_scheduler, lambda: True
+        )
+        self._starting.begin(metered, "accept")
+
+    async def _connect(self, channel: Channel, raw: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: channel, raw)
+        except OSError:  # the client has disconnected already
+            self._services.admission.leave(channel)
+            raw.close()
+
+
+_RESERVED = 256  # for files, listeners, connections to the model server, database notifications
+_DEFAULT_MAX_CONNECTIONS = 10_000
+_UNLIMITED = 1_048_576  # assumed when the system sets no limit
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit on file descriptors to the hard limit; return the resulting limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        hard = _UNLIMITED
+    if soft != resource.RLIM_INFINITY and soft < hard:
+        with contextlib.suppress(ValueError, OSError):  # macOS allows less than it reports
+            resource.setrlimit(
+                resource.RLIMIT_NOFILE, (hard, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+            )
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
+
+
+def connection_limit(settings: Settings, descriptors: int) -> int:
+    """Return the maximum number of simultaneous connections.
+
+    Raises:
+        SetupError: the configured number needs more file descriptors than there are.
+    """
+    reserved = _RESERVED + settings.database_pool_size
+    available = descriptors - reserved
+    limit = settings.max_connections or max(1, min(_DEFAULT_MAX_CONNECTIONS, available))
+    if limit > available:
+        raise SetupError(
+            f"FOREMIND_MAX_CONNECTIONS={limit} needs {limit + reserved} file descriptors, but "
+            f"this process is limited to {descriptors}: raise the limit (`ulimit -n`, "
+            "LimitNOFILE=)."
+        )
+    return limit
+
 
 _BACKLOG = 2048
 _GRACEFUL_STOP_S = 5

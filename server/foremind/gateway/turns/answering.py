@@ -36,8 +36,7 @@ from foremind.gateway.turns.request_queue import (
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.retrieval.access_counts import used_memories
-from foremind.runtime.offload import run_or_offload
-from foremind.runtime.supervision import begin
+from foremind.runtime.supervision import begin, run_or_offload
 from foremind.text.pin_requests import text_to_pin
 from foremind.typeahead.context_cache import CacheKey, PreparedContext
 from foremind.typeahead.prefetcher import ContextAtEnter, Prefetcher

@@ -11,7 +11,7 @@ from foremind.domain.errors import Conflict, Overloaded
 from foremind.domain.policy import Policy
 from foremind.gateway.flow_control import MAX_WAITING_MESSAGES
 from foremind.gateway.protocol.client_messages import MessageSend
-from foremind.gateway.transport.enter_precedence import EnterPrecedence
+from foremind.gateway.transport.fair_scheduling import EnterPrecedence
 from foremind.runtime.supervision import begin
 from foremind.storage.turn_store import ANOTHER_COMPANION, ANOTHER_TEXT
 

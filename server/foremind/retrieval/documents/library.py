@@ -31,16 +31,16 @@ from foremind.domain.errors import (
 from foremind.llm.prompt.quoted_lines import QuotedLine, line, quoted
 from foremind.llm.prompt.sections import Section, section
 from foremind.llm.prompt.token_counter import counter_for
-from foremind.retrieval.bm25 import Numbers, idf, length_norms, saturated
 from foremind.retrieval.documents import text_extraction
 from foremind.retrieval.documents.chunking import split_into_chunks
 from foremind.retrieval.embedding.manifest import calibrated_cosine
 from foremind.retrieval.embedding.service import EmbeddingService
-from foremind.retrieval.index.vector_search import Vectors
+from foremind.retrieval.index.memory_index import Vectors
+from foremind.retrieval.ranking import Numbers, idf, length_norms, saturated
 from foremind.retrieval.relationship_layers import MIN_TOPIC_COSINE, LayerQuery
 from foremind.runtime.byte_bounded_cache import ByteBoundedCache
 from foremind.runtime.supervision import SupervisedLoop, Supervisor, begin, stop
-from foremind.storage.document_store import DocumentStore
+from foremind.storage.companion_store import DocumentStore
 from foremind.text.languages.prompt_words import prompt_words
 from foremind.text.tokenization import count_terms, names_in, terms_of
 

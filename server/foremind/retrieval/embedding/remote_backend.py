@@ -16,10 +16,9 @@ import structlog
 from foremind.domain.clock import Clock
 from foremind.domain.errors import Interrupted, ModelUnusable, TemporaryError
 from foremind.domain.health import OK, degraded
-from foremind.retrieval.embedding.backend import Embedded, EmbeddingBackend
 from foremind.retrieval.embedding.conversion import CHECK_TEXTS
 from foremind.retrieval.embedding.encoder import CancelFlag
-from foremind.retrieval.embedding.priority_queue import Priority
+from foremind.retrieval.embedding.service import Embedded, EmbeddingBackend, Priority
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
 

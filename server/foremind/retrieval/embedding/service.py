@@ -2,17 +2,235 @@
 
 import asyncio
 import math
-from collections.abc import Hashable
-from typing import Self
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Generic, Protocol, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from foremind.domain.clock import Clock
 from foremind.domain.errors import Interrupted, Overloaded
-from foremind.retrieval.embedding.backend import EmbeddingBackend, Vector
 from foremind.retrieval.embedding.encoder import CancelFlag
 from foremind.retrieval.embedding.manifest import Manifest
-from foremind.retrieval.embedding.priority_queue import EmbeddingQueue, Priority
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
+
+Item = TypeVar("Item")
+
+
+class Priority(IntEnum):
+    """The lowest value is served first; within a priority, users take turns."""
+
+    ENTER = 0  # a player is waiting
+    PAUSE = 1  # a player may soon wait
+    EAGER = 2  # a player may keep typing
+    REQUEST = 3  # a program is waiting
+    BACKGROUND = 4  # nobody is waiting
+
+
+class _UserQueue(Generic[Item]):
+    """Items of one priority: owners are served round-robin, each one's items in FIFO order."""
+
+    def __init__(self) -> None:
+        self._by_owner: OrderedDict[Hashable, deque[Item]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_owner.values()))
+
+    def __iter__(self) -> Iterator[Item]:
+        return (item for items in self._by_owner.values() for item in items)
+
+    def append(self, owner: Hashable, item: Item) -> None:
+        """Add an item; an owner who had none goes to the end of the round."""
+        self._by_owner.setdefault(owner, deque()).append(item)
+
+    def take_first(self) -> Item | None:
+        """Remove and return the oldest item of the owner whose turn it is."""
+        if not self._by_owner:
+            return None
+        owner, items = self._by_owner.popitem(last=False)
+        item = items.popleft()
+        if items:
+            self._by_owner[owner] = items
+        return item
+
+    def take_newest(self) -> Item:
+        """Remove and return the newest item of the owner with the most items."""
+        owner = max(reversed(self._by_owner), key=lambda other: len(self._by_owner[other]))
+        item = self._by_owner[owner].pop()
+        if not self._by_owner[owner]:
+            del self._by_owner[owner]
+        return item
+
+    def remove(self, owner: Hashable, item: Item) -> bool:
+        """Remove an item; return False if it is not queued."""
+        items = self._by_owner.get(owner)
+        if items is None or item not in items:
+            return False
+        items.remove(item)
+        if not items:
+            del self._by_owner[owner]
+        return True
+
+
+class EmbeddingQueue(Generic[Item]):
+    """At most `capacity` waiting items; when full, the least urgent is evicted.
+
+    Items that `is_abandoned` accepts do not count when space is needed: they are dropped first.
+    Within a priority, owners are served in turn, however many items each has waiting.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        is_abandoned: Callable[[Item], bool] = lambda _: False,
+        owner: Callable[[Item], Hashable] = lambda _: None,
+    ) -> None:
+        self._capacity = capacity
+        self._is_abandoned = is_abandoned
+        self._owner = owner
+        self._queues: dict[Priority, _UserQueue[Item]] = {
+            priority: _UserQueue() for priority in Priority
+        }
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def push(self, item: Item, priority: Priority) -> Item | None:
+        """Add `item`; return the item evicted for it, if any.
+
+        It is taken from the least urgent priority below `priority`: the newest item of the owner
+        with the most.
+
+        Raises:
+            Overloaded: the queue is full of items at least as urgent.
+        """
+        evicted = None
+        if len(self) >= self._capacity:
+            self._drop_abandoned()
+        if len(self) >= self._capacity:
+            evicted = self._evict_below(priority)
+            if evicted is None:
+                raise Overloaded("Too many texts are waiting to be embedded; try again shortly.")
+        self._queues[priority].append(self._owner(item), item)
+        return evicted
+
+    def pop(self) -> Item | None:
+        """Remove and return the most urgent item, or None."""
+        for queue in self._queues.values():
+            item = queue.take_first()
+            if item is not None:
+                return item
+        return None
+
+    def discard(self, item: Item) -> bool:
+        """Remove an abandoned item; return False if it is not queued."""
+        owner = self._owner(item)
+        return any(queue.remove(owner, item) for queue in self._queues.values())
+
+    def promote(self, matches: Callable[[Item], bool], priority: Priority) -> list[Item]:
+        """Move matching, less urgent items to the end of `priority`'s queue; return them."""
+        promoted = []
+        for other, queue in self._queues.items():
+            if other > priority:
+                for item in [item for item in queue if matches(item)]:
+                    queue.remove(self._owner(item), item)
+                    self._queues[priority].append(self._owner(item), item)
+                    promoted.append(item)
+        return promoted
+
+    def _drop_abandoned(self) -> None:
+        for queue in self._queues.values():
+            for item in [item for item in queue if self._is_abandoned(item)]:
+                queue.remove(self._owner(item), item)
+
+    def _evict_below(self, priority: Priority) -> Item | None:
+        for other in sorted(Priority, reverse=True):
+            if other > priority and len(self._queues[other]):
+                return self._queues[other].take_newest()
+        return None
+
+
+Vector = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """A unit vector, float32 [dimension], and the CPU time that it took, in seconds."""
+
+    vector: Vector
+    cpu_s: float
+
+
+class EmbeddingBackend(Protocol):
+    """Embeds one text per call."""
+
+    @property
+    def concurrency(self) -> int:
+        """The number of texts that it embeds at a time."""
+
+    def health(self) -> dict[str, str]:
+        """Return the outcomes of its health checks by name."""
+
+    async def embed(self, text: str, priority: Priority, stop: CancelFlag) -> Embedded:
+        """Embed a text; raise Interrupted if `stop` was set."""
+
+    def word_share(self, letters: str) -> float | None:
+        """Return what share of the words that begin with `letters` ends there, as WordShares."""
+
+    async def close(self) -> None:
+        """Wait for the texts in progress, and release what they used."""
+
+
+class Encoder(Protocol):
+    """Encodes texts as unit vectors, on the calling thread."""
+
+    def encode(self, texts: list[str], stop: CancelFlag) -> Vector:
+        """Return float32 [len(texts), dimension]; raise Interrupted if `stop` was set."""
+
+    def word_share(self, letters: str) -> float | None:
+        """Return what share of the words that begin with `letters` ends there, as WordShares."""
+
+
+class LocalBackend:
+    """Encodes on threads of this process, `concurrency` texts at a time."""
+
+    def __init__(self, encoder: Encoder, concurrency: int = 1) -> None:
+        self.concurrency = concurrency
+        self._encoder = encoder
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="foremind-embedding")
+
+    async def embed(self, text: str, priority: Priority, stop: CancelFlag) -> Embedded:
+        """Embed a text; the priority has had its effect in the queue.
+
+        Raises:
+            Interrupted: `stop` was set.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._timed, text, stop)
+
+    def word_share(self, letters: str) -> float | None:
+        """Return what share of the words that begin with `letters` ends there, as WordShares."""
+        return self._encoder.word_share(letters)
+
+    def health(self) -> dict[str, str]:
+        """Return no outcomes: whether the model answers is checked by embedding a text."""
+        return {}
+
+    async def close(self) -> None:
+        """Wait for the texts in progress."""
+        self._threads.shutdown(wait=True)
+
+    def _timed(self, text: str, stop: CancelFlag) -> Embedded:
+        started = time.thread_time()
+        vectors = self._encoder.encode([text], stop)
+        return Embedded(vectors[0], time.thread_time() - started)
+
 
 _TIME_CONSTANT_S = 1.0  # of the exponential decay of past work
 _SMOOTHING = 0.1  # weight of the newest piece of work in the moving average

@@ -15,8 +15,8 @@ from foremind.domain.announcements import (
 )
 from foremind.domain.errors import ForemindError
 from foremind.domain.memory import IndexedMemory, IndexState, RetrievalQuery, WordStatistics
-from foremind.retrieval.bm25 import CandidateSet
 from foremind.retrieval.index.memory_index import MemoryIndex
+from foremind.retrieval.ranking import CandidateSet
 from foremind.retrieval.search import StoredCandidates
 from foremind.runtime.byte_bounded_cache import ByteBoundedCache
 from foremind.runtime.metrics import Metrics

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from foremind.app.configuration import load_settings
 from foremind.domain.errors import SetupError
 from foremind.gateway.transport.admission import Admission
-from foremind.gateway.transport.file_descriptors import connection_limit
+from foremind.gateway.transport.listener import connection_limit
 from foremind.runtime.metrics import Metrics
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from foremind.gateway.transport.enter_precedence import MAX_HOLD_S, EnterPrecedence
+from foremind.gateway.transport.fair_scheduling import MAX_HOLD_S, EnterPrecedence
 from tests.unit.gateway.transport.test_fair_scheduling import FakeTime, run_loop
 
 

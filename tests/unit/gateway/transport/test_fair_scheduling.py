@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from foremind.gateway.transport.enter_precedence import EnterPrecedence
 from foremind.gateway.transport.fair_scheduling import (
     AnonymousScheduler,
+    EnterPrecedence,
     FairScheduler,
     MeteredCoroutine,
 )

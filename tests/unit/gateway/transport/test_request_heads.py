@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.gateway.transport.request_heads import (
+from foremind.gateway.transport.channel import (
     MALFORMED,
     MAX_HEAD_BYTES,
     MAX_LINE_BYTES,

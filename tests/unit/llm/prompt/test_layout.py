@@ -19,12 +19,13 @@ from foremind.llm.prompt.assembly import AssembledPrompt, assemble, recent_turns
 from foremind.llm.prompt.character import Character
 from foremind.llm.prompt.layout import PastTurn, Prompt
 from foremind.llm.prompt.quoted_lines import quoted
-from foremind.llm.prompt.record_format import (
+from foremind.llm.prompt.sections import (
+    Section,
     memory_line,
     memory_lines,
+    section,
     weak_match_preface,
 )
-from foremind.llm.prompt.sections import Section, section
 from foremind.llm.prompt.token_budget import BudgetShare, allocate_tokens
 from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.lore.activation import NO_LORE, ActiveEntry, ActiveLore

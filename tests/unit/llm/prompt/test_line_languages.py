@@ -8,16 +8,17 @@ import pytest
 from foremind.domain.memory import Recalled
 from foremind.domain.record import Details, MadeBy, Record, RecordLayer
 from foremind.domain.session_state import SessionState
-from foremind.llm.prompt.record_format import (
+from foremind.llm.prompt.sections import (
     episode_line,
     memory_lines,
     note_line,
     question_line,
+    standing_sections,
+    state_section,
     topic_line,
     vault_line,
     weak_match_preface,
 )
-from foremind.llm.prompt.sections import standing_sections, state_section
 from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.text.languages.language_files import LANGUAGES
 from foremind.text.languages.prompt_words import day_in

@@ -10,8 +10,13 @@ from foremind.domain.memory import Recalled
 from foremind.domain.record import Details, MadeBy, Record, RecordLayer
 from foremind.domain.settings.setting_definitions import LayerName
 from foremind.domain.turn import Speaker
-from foremind.llm.prompt.record_format import memory_lines, topic_line
-from foremind.llm.prompt.sections import Section, section, standing_sections
+from foremind.llm.prompt.sections import (
+    Section,
+    memory_lines,
+    section,
+    standing_sections,
+    topic_line,
+)
 from foremind.llm.prompt.token_budget import BudgetShare, allocate_tokens
 from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.text.languages.language_files import LANGUAGES

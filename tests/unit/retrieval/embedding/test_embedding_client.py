@@ -8,12 +8,12 @@ import pytest
 
 from foremind.domain.errors import Interrupted
 from foremind.retrieval.embedding.encoder import CancelFlag
-from foremind.retrieval.embedding.priority_queue import Priority
 from foremind.retrieval.embedding.remote_backend import (
     EmbeddingClient,
     EmbeddingEndpoint,
     EmbeddingServerError,
 )
+from foremind.retrieval.embedding.service import Priority
 
 TIMEOUT_S = 0.1
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foremind.domain.errors import Overloaded
-from foremind.retrieval.embedding.priority_queue import EmbeddingQueue, Priority
+from foremind.retrieval.embedding.service import EmbeddingQueue, Priority
 
 
 def test_items_are_served_by_priority() -> None:

@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 
 from foremind.app.configuration import load_settings
 from foremind.domain.errors import Interrupted, Overloaded
-from foremind.retrieval.embedding.backend import LocalBackend, Vector
 from foremind.retrieval.embedding.manifest import Manifest
 from foremind.retrieval.embedding.model_registry import find_model
-from foremind.retrieval.embedding.priority_queue import EmbeddingQueue, Priority
-from foremind.retrieval.embedding.service import EmbeddingService
+from foremind.retrieval.embedding.service import (
+    EmbeddingQueue,
+    EmbeddingService,
+    LocalBackend,
+    Priority,
+    Vector,
+)
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import Supervisor
 from foremind_eval.doubles.virtual_time import VirtualClock, VirtualLoop

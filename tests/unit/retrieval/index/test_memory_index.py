@@ -15,7 +15,7 @@ from foremind.app.configuration import load_settings
 from foremind.domain.memory import IndexedMemory, IndexState, KnownMemory, RetrievalQuery
 from foremind.domain.policy import policy_for
 from foremind.domain.settings.settings import CompanionSettings
-from foremind.retrieval.index import memory_index, vector_search
+from foremind.retrieval.index import memory_index
 from foremind.retrieval.index.memory_index import MemoryIndex
 from foremind.text.tokenization import pack_terms
 
@@ -128,7 +128,7 @@ def test_quantised_codes_do_not_change_the_nearest(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory_index, "_GROWTH_FACTOR", 2)
         exact = MemoryIndex.build(state, memories[added:]).with_changes(state, memories[:added])
-        patch.setattr(vector_search, "_MIN_QUANTISED_VECTORS", 1)
+        patch.setattr(memory_index, "_MIN_QUANTISED_VECTORS", 1)
         quantised = MemoryIndex.build(state, memories[added:]).with_changes(state, memories[:added])
     by_codes, statistics = found(quantised, ["harbour"])
     by_vectors, same_statistics = found(exact, ["harbour"])

@@ -8,7 +8,7 @@ import pytest
 
 _COMPARE = """
 import os
-from foremind.retrieval.index import vector_search
+from foremind.retrieval.index import memory_index
 import numpy as np
 np.ones((20_000, 384), np.float32) @ np.ones(384, np.float32)
 print(len(os.listdir("/proc/self/task")))

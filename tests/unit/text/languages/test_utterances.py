@@ -2,8 +2,12 @@
 
 import pytest
 
-from foremind.text.languages.utterances import has_content, is_about_speaker, states
-from foremind.text.questions import is_pure_question
+from foremind.text.languages.utterances import (
+    has_content,
+    is_about_speaker,
+    is_pure_question,
+    states,
+)
 
 _QUESTIONS = (
     "Wie heißt mein Hund?",
