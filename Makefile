@@ -13,7 +13,7 @@ export FOREMIND_DATA_DIR ?= .foremind
 INSTALL_LOCAL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade
 
-.PHONY: setup serve eval test lint bench capacity load replay warm background compare announcements hostile soak cluster fuzz pictures samples docs lock clean
+.PHONY: setup serve eval quick test lint bench capacity load replay warm background compare announcements hostile soak cluster fuzz pictures samples docs lock clean
 .DEFAULT_GOAL := serve
 
 # The environment is rebuilt only when its lock changes; the stamp is touched last.
@@ -60,6 +60,10 @@ lint: $(VENV)/test.stamp  ## style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+quick: $(VENV)/test.stamp  ## style and decisions, in about a minute: what a change most often breaks
+	$(BIN)/ruff check .
+	$(BIN)/python -m pytest -q -n 2 tests/unit --ignore tests/unit/gateway
 
 test: $(VENV)/test.stamp $(VENV)/real-model.stamp setup lint  ## everything CI checks
 	$(BIN)/python -m tests.browser

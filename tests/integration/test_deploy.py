@@ -1,5 +1,6 @@
 """What operators are given works with this version: dashboard, alerts, unit, container, backups."""
 
+import asyncio
 import json
 import os
 import re
@@ -143,6 +144,18 @@ async def test_a_backup_holds_everything(settings: Settings, tmp_path: Path) -> 
             await client.draft("What is my boat called?")
             recalled = await client.expect("context.ready")
     assert [memory["content"] for memory in recalled["memories"]] == [opened["turns"][0]["text"]]
+
+
+async def test_a_shell_opens_on_the_configured_database(database_url: str) -> None:
+    """With what psql prints, and its exit code; no password is among its arguments."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "foremind", "db", "shell",
+        env={**os.environ, "FOREMIND_DATABASE_URL": database_url},
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    printed, _ = await process.communicate(b"SELECT 'rows: ' || count(*) FROM turns;\n")
+    assert b"rows: 0" in printed
+    assert process.returncode == 0
 
 
 async def test_a_backup_that_fails_leaves_no_file(tmp_path: Path, database_url: str) -> None:

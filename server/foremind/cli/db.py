@@ -11,7 +11,7 @@ from foremind.app.core import database_url
 from foremind.cli.running import run, say
 from foremind.domain.settings.settings import Settings
 from foremind.storage import migrations
-from foremind.storage.backup import back_up
+from foremind.storage.backup import back_up, open_shell
 from foremind.storage.backup import restore as restore_backup
 from foremind.storage.distribution import ShardMap, shard_map
 from foremind.storage.distribution import distribute as spread_tables
@@ -20,7 +20,7 @@ from foremind.storage.migrations import Migration
 Result = TypeVar("Result")
 
 app = typer.Typer(
-    help="Migrate, distribute, back up and restore the database.", no_args_is_help=True
+    help="Migrate, distribute, back up, restore and look at the database.", no_args_is_help=True
 )
 
 
@@ -88,6 +88,16 @@ def restore(
     run(_with_url(settings, lambda url: restore_backup(url, file)))
     run(_migrate(settings))
     print(f"Restored {file}.")
+
+
+@app.command()
+def shell() -> None:
+    """Open psql on the database; the server may be running.
+
+    It connects as the server does: the login of the embedded one sees every row, another one those
+    of a relationship that its transaction names with `SET LOCAL foremind.relationship = 1`.
+    """
+    raise typer.Exit(run(_with_url(load_settings(), open_shell)))
 
 
 def _described(shards: ShardMap) -> list[str]:

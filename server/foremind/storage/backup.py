@@ -1,7 +1,8 @@
-"""Backup and restore of the whole database, with PostgreSQL's own tools."""
+"""Backup, restore and a shell of the whole database, with PostgreSQL's own tools."""
 
 import asyncio
 import os
+import signal
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -59,19 +60,33 @@ async def restore(url: str, file: Path) -> None:
     )
 
 
+async def open_shell(url: str) -> int:
+    """Run psql on the terminal until it ends, and return its exit code."""
+    # Ctrl-C is for psql, which cancels a query.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
+    process = await asyncio.create_subprocess_exec(
+        tools() / "psql", f"--dbname={_without_password(url)}", env=_environment(url)
+    )
+    return await process.wait()
+
+
 async def _run(program: str, url: str, *arguments: str) -> None:
     process = await asyncio.create_subprocess_exec(
         tools() / program,
         "--no-password",
         f"--dbname={_without_password(url)}",
         *arguments,
-        env={**os.environ, "PGPASSWORD": unquote(urlsplit(url).password or "")},
+        env=_environment(url),
         stdin=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
     _, stderr = await process.communicate()
     if process.returncode:
         raise DatabaseUnsuitable(f"{program} failed: {stderr.decode(errors='replace').strip()}")
+
+
+def _environment(url: str) -> dict[str, str]:
+    return {**os.environ, "PGPASSWORD": unquote(urlsplit(url).password or "")}
 
 
 def _without_password(url: str) -> str:
