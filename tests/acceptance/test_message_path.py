@@ -466,6 +466,19 @@ async def test_a_client_that_never_reads_is_closed(start: StartServer) -> None:
         await hang_up(writer)
 
 
+async def test_a_session_that_has_ended_takes_no_message(start: StartServer) -> None:
+    """It may be sent again in another session: nothing of it is stored."""
+    server = await start()
+    client = await server.session()
+    (session,) = server.app.registry._all()
+    server.app.registry.end(session)
+    await client.send("Nobody hears this", "late")
+    assert (await client.expect("error"))["error"]["code"] == "interrupted"
+    again = await server.session()
+    await again.send("Nobody hears this", "late")
+    assert (await again.expect("message.accepted"))["duplicate"] is False
+
+
 async def test_too_many_queued_messages_are_refused(start: StartServer) -> None:
     """With a retryable error."""
     hold = asyncio.Event()

@@ -141,7 +141,7 @@ class Handshake:
             require_scope(session.principal, "memory:write")
             await session.change_state(message.state)
         if message.contexts is not None:
-            session.contexts.wanted = message.contexts
+            session.client.wants_contexts = message.contexts
         session.send_updated(message.event_id)
 
     def _check_owner(
@@ -223,8 +223,6 @@ class Handshake:
             _log.info("session.resumed", session_id=session.id)
             return session
         turns = await self._read_turns(session, pending)
-        if not self._registry.is_open(session):
-            raise Interrupted("The session ended meanwhile; open it again.")
         session.connect(listener, turns, hints.warnings)
         session.answer_last()
         return session
@@ -304,7 +302,7 @@ def _resume_of(message: SessionOpen) -> Resume | None:
 def _apply(message: SessionOpen, session: Session) -> None:
     """Record what the client of a session does, and what it wants."""
     session.follows, session.stays = bool(message.follow), bool(message.redirected)
-    session.contexts.wanted = message.contexts is not False
+    session.client.wants_contexts = message.contexts is not False
 
 
 def _check_greeting(message: SessionOpen, companion: Companion) -> None:

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from enum import Enum
 from secrets import token_hex
-from typing import TypeVar
-from uuid import UUID, uuid4
+from typing import Literal, TypeVar
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -29,7 +30,12 @@ from foremind.domain.announcements import (
     StateChanged,
     UserErased,
 )
-from foremind.domain.errors import ForemindError, InvalidMessage, StorageUnavailable
+from foremind.domain.errors import (
+    ForemindError,
+    Interrupted,
+    InvalidMessage,
+    StorageUnavailable,
+)
 from foremind.domain.policy import Policy
 from foremind.domain.relationship import companion_id_of
 from foremind.domain.session_state import StatePatch
@@ -70,13 +76,11 @@ from foremind.gateway.session_client import (
     NOT_ALLOWED,
     NOT_AUTHENTICATED,
     REPLACED,
-    ContextReports,
     OwnMessages,
     SessionClient,
 )
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
-from foremind.gateway.turns.answering import SessionCallbacks
 from foremind.gateway.turns.turn_pipeline import TurnPipeline
 from foremind.llm.prompt.character import greeting_of
 from foremind.llm.prompt.layout import PastTurn
@@ -88,139 +92,8 @@ from foremind.typeahead.prefetcher import PrefetchCallbacks, Prefetcher
 _Said = TypeVar("_Said", MessageSend, MessageEdit)
 
 
-class ClientMessageHandler:
-    """Handles messages without blocking: drafts before Enter, and what is asked of turns."""
-
-    def __init__(
-        self,
-        session_policy: SessionPolicy,
-        prefetcher: Prefetcher,
-        pipeline: TurnPipeline,
-        client: SessionClient,
-    ) -> None:
-        self._session_policy = session_policy
-        self._prefetcher = prefetcher
-        self._pipeline = pipeline
-        self._client = client
-
-    def handle(self, message: ClientMessage, arrived: float) -> None:
-        """Handle a message that arrived at monotonic time `arrived`.
-
-        Raises:
-            RequestError, TemporaryError: to be sent to the client.
-        """
-        self._client.active_at = arrived
-        match message:
-            case DraftUpdate():
-                self._prefetcher.update(message.text)
-                self._pipeline.on_draft(message.text)
-            case DraftClear():
-                self.discard_draft()
-            case MessageSend():
-                message = self._admit(message)
-                self._pipeline.send(message, self._policy_of(message), arrived)
-            case MessageEdit():
-                message = self._admit(message)
-                self._pipeline.revise(message, self._policy_of(message), arrived)
-            case ResponseRegenerate():
-                self._pipeline.revise(message, self._policy_of(message), arrived)
-            case ResponseChoose():
-                self._pipeline.choose(message, self._session_policy.policy)
-            case ResponseCancel():
-                if not self._pipeline.cancel(message.response_id):
-                    raise InvalidMessage(
-                        "response_id: expected the reply in progress", param="response_id"
-                    )
-            case SessionOpen() | SessionUpdate():
-                raise InvalidMessage(
-                    "type: this session is open already", param="type", code="already_open"
-                )
-
-    def discard_draft(self) -> None:
-        """Drop what was typed and not sent."""
-        self._prefetcher.clear()
-        self._pipeline.on_draft("")
-
-    def _admit(self, message: _Said) -> _Said:
-        """Check what the player says, and return it as it may be remembered."""
-        if not message.text.strip():
-            raise InvalidMessage("text: expected text that is not blank", param="text")
-        self._client.own_messages.add(message.id)
-        if self._session_policy.consent == "missing":
-            message = replace(message, remember=False)
-        return message
-
-    def _policy_of(self, message: MessageSend | Revision) -> Policy:
-        player = not self._client.principal.admin
-        return self._session_policy.policy_of(message, player=player)
-
-
 _RECENT_TURNS = 30  # sent to the client when a session opens
 _SEQ_BYTES = 20  # of the event's number, which is set later
-
-
-class OpenedSessionView:
-    """Tells a client of one session what that is about."""
-
-    def __init__(
-        self,
-        session_id: str,
-        conversation: LiveConversation,
-        session_policy: SessionPolicy,
-        client: SessionClient,
-        services: SessionServices,
-    ) -> None:
-        self._session_id = session_id
-        self._conversation = conversation
-        self._session_policy = session_policy
-        self._client = client
-        self._services = services
-
-    async def read_recent_turns(self) -> list[TurnView]:
-        """Load history and state, and return the newest turns for the client.
-
-        Raises:
-            StorageUnavailable: the database did not answer.
-        """
-        relationship_id = self._conversation.opened.relationship_id
-        await self._conversation.read_history()
-        turns = await self._services.stores.turns.recent_turns(relationship_id, _RECENT_TURNS)
-        await self._conversation.state.read()
-        return [turn_view(turn) for turn in turns]
-
-    def event(
-        self, turns: list[TurnView], warnings: Sequence[str], *, resumed: bool = False
-    ) -> SessionOpened:
-        """Return `session.opened`, with as much of the greeting and newest turns as fits a frame.
-
-        Args:
-            warnings: about what the client stated and was not understood.
-        """
-        companion, principal = self._session_policy.companion, self._client.principal
-        opened = self._conversation.opened
-        greeting = greeting_of(
-            companion, self._conversation.greeting, principal.name, str(opened.session_id)
-        )
-        event = session_opened(
-            self._session_id,
-            opened.relationship_id,
-            principal,
-            companion,
-            greeting,
-            self._session_policy.policy,
-            self._session_policy.consent,
-            self._session_policy.model,
-            limits_of(self._services.runtime.settings),
-            self._conversation.state.value,
-            warnings,
-            resumed=resumed,
-        )
-        too_much = len(encode(event)) + _SEQ_BYTES - MAX_FRAME_BYTES
-        if too_much > 0:  # a card's greeting may be that long; JSON has no byte of it less
-            shown = greeting.encode()[: max(0, len(greeting.encode()) - too_much)]
-            event.companion = replace(event.companion, greeting=shown.decode(errors="ignore"))
-        event.turns = newest_fitting(turns, MAX_FRAME_BYTES - len(encode(event)))
-        return event
 
 
 def newest_fitting(turns: Sequence[TurnView], room_bytes: int) -> list[TurnView]:
@@ -311,6 +184,27 @@ class OtherWindows:
                 self._stream.emit(TurnErased(turn_ids=gone))
 
 
+class SessionPhase(Enum):
+    """Where a session is in its life; `phase_after` has the transitions."""
+
+    DETACHED = "detached"  # nobody is connected yet, or the connection was lost
+    CONNECTED = "connected"
+    ENDED = "ended"  # nothing more is taken; what was said is being stored
+
+
+def phase_after(phase: SessionPhase, happening: Literal["attach", "detach", "end"]) -> SessionPhase:
+    """Return the phase after something happened in another one. Pure.
+
+    Raises:
+        Interrupted: a client cannot be attached any more.
+    """
+    if happening == "end" or (happening == "detach" and phase is SessionPhase.ENDED):
+        return SessionPhase.ENDED
+    if phase is SessionPhase.ENDED:
+        raise Interrupted("The session ended meanwhile; open it again.")
+    return SessionPhase.CONNECTED if happening == "attach" else SessionPhase.DETACHED
+
+
 _WINDOW_CHARS = 12  # of a window's id, after that of its session
 
 
@@ -340,12 +234,9 @@ class Session:
         self._stream = stream
         #: Identifies this window of the stored session to its client, also after a restart.
         self.id = window_id(opened.session_id, known_id)
-        #: Distinguishes this window's announcements from those of others with the same id.
-        self.origin = uuid4().hex
+        self.phase = SessionPhase.DETACHED
         #: Passes turns to other windows of the relationship; set by the registry.
         self.on_turn: Callable[[PastTurn], None] = lambda _: None
-        #: Called with each reply that is about to be sent; set by whoever needs its prompt.
-        self.on_reply: Callable[[RunningTurn], None] = lambda _: None
         #: Whether its client follows redirects; and whether it stays here, having been redirected.
         self.follows = self.stays = False
         self._state = LiveState(services.stores.states, opened.relationship_id, opened.session_id)
@@ -354,19 +245,19 @@ class Session:
         )
         self._conversation = self._new_conversation(participants, turns, earlier)
         #: Its client: the connection, if there is one, and what it may do.
-        self.client = client = SessionClient(principal, stream, services.runtime)
-        #: Reports its contexts to the client.
-        self.contexts = ContextReports(
-            opened.relationship_id, session_policy, services, client, stream
+        self.client = client = SessionClient(
+            principal, stream, session_policy, services, opened.relationship_id
         )
         self._lore = SessionLore(self._conversation, session_policy, services.context.lorebooks)
         self._prefetcher = self._new_prefetcher()
-        self._pipeline = self._new_pipeline()
-        self._messages = ClientMessageHandler(
-            session_policy, self._prefetcher, self._pipeline, client
-        )
-        self._view = OpenedSessionView(
-            self.id, self._conversation, session_policy, client, services
+        self._pipeline = TurnPipeline(
+            self._conversation,
+            session_policy,
+            self._lore,
+            self._prefetcher,
+            services,
+            client,
+            self._report_turn,
         )
         #: Takes the turns of other windows.
         self.windows = OtherWindows(
@@ -451,7 +342,10 @@ class Session:
         Raises:
             StorageUnavailable: the database did not answer.
         """
-        return await self._view.read_recent_turns()
+        await self._conversation.read_history()
+        turns = await self._services.stores.turns.recent_turns(self.relationship_id, _RECENT_TURNS)
+        await self._state.read()
+        return [turn_view(turn) for turn in turns]
 
     async def read_history(self) -> None:
         """Load the history unless it is loaded."""
@@ -461,11 +355,16 @@ class Session:
     def connect(
         self, listener: EventListener, turns: list[TurnView], warnings: Sequence[str] = ()
     ) -> None:
-        """Attach a connection, and send it `session.opened` with the newest turns."""
+        """Attach a connection, and send it `session.opened` with the newest turns.
+
+        Raises:
+            Interrupted: the session has ended.
+        """
+        self.phase = phase_after(self.phase, "attach")
         self.client.attach(listener)
         self._pipeline.on_opened()
         self.windows.on_opened(turns)
-        self._stream.emit(self._view.event(turns, warnings))
+        self._stream.emit(self._opened_event(turns, warnings))
 
     def resume(self, listener: EventListener, seq: int, warnings: Sequence[str] = ()) -> bool:
         """Attach a connection that has every event up to `seq`, and send it those it missed.
@@ -473,11 +372,12 @@ class Session:
         Return False, without any effect, if some of them are no longer buffered.
         """
         missed = self._stream.missed(seq)
-        if missed is None:
+        if missed is None or self.phase is SessionPhase.ENDED:
             return False
+        self.phase = phase_after(self.phase, "attach")
         self.client.attach(listener)
         self._pipeline.on_opened()
-        event = self._view.event([], warnings, resumed=True)
+        event = self._opened_event([], warnings, resumed=True)
         event.seq = seq
         self._stream.send_unnumbered(event)
         self._stream.replay(missed)
@@ -492,17 +392,18 @@ class Session:
         if last is not None and last.message_id is not None:
             with suppress(ForemindError):  # it is being answered
                 now = self._services.runtime.clock.monotonic()
-                self._messages.handle(MessageSend(last.message_id, last.content), now)
+                self.handle(MessageSend(last.message_id, last.content), now)
 
     async def announce_takeover(self) -> None:
         """Tell other processes that have this window that it is used here now."""
-        await self._services.stores.turns.announce(SessionTaken(self.id, self.origin))
+        await self._services.stores.turns.announce(SessionTaken(self.id, self.client.origin))
 
     def detach(self, listener: EventListener) -> None:
         """Handle the loss of a connection: replies continue, the draft is discarded."""
         if not self.client.detach(listener):
             return
-        self._messages.discard_draft()
+        self.phase = phase_after(self.phase, "detach")
+        self._discard_draft()
         self._pipeline.release_history()
 
     def choose_greeting(self, number: int) -> None:
@@ -524,7 +425,38 @@ class Session:
         Raises:
             RequestError, TemporaryError: to be sent to the client.
         """
-        self._messages.handle(message, arrived)
+        if self.phase is SessionPhase.ENDED:
+            raise Interrupted("The session has ended; open it again.")
+        self.client.active_at = arrived
+        match message:
+            case DraftUpdate():
+                self._prefetcher.update(message.text)
+                self._pipeline.on_draft(message.text)
+            case DraftClear():
+                self._discard_draft()
+            case MessageSend():
+                message = self._admit(message)
+                self._pipeline.send(message, self._policy_of(message), arrived)
+            case MessageEdit():
+                message = self._admit(message)
+                self._pipeline.revise(message, self._policy_of(message), arrived)
+            case ResponseRegenerate():
+                self._pipeline.revise(message, self._policy_of(message), arrived)
+            case ResponseChoose():
+                self._pipeline.choose(message, self.policy)
+            case ResponseCancel():
+                if not self._pipeline.cancel(message.response_id):
+                    raise InvalidMessage(
+                        "response_id: expected the reply in progress", param="response_id"
+                    )
+            case SessionOpen() | SessionUpdate():
+                raise InvalidMessage(
+                    "type: this session is open already", param="type", code="already_open"
+                )
+
+    def watch_replies(self, watcher: Callable[[RunningTurn], None]) -> None:
+        """Have each reply that is about to be sent passed to a watcher, with its prompt."""
+        self._pipeline.watch_replies(watcher)
 
     async def change_state(self, patch: StatePatch) -> None:
         """Change the session state.
@@ -548,9 +480,11 @@ class Session:
         """
         if getattr(event, "relationship_id", self.relationship_id) != self.relationship_id:
             return
-        principal = self.principal
+        principal, origin = self.principal, self.client.origin
         match event:
-            case SessionTaken() if event.session_id == self.id and event.origin != self.origin:
+            case SessionTaken() if (
+                event.session_id == self.id and event.origin != self.client.origin
+            ):
                 end(REPLACED, "replaced by a newer connection")
             case AccessRevoked() if event.covers(
                 principal.user_id, principal.token_id, principal.issued_at
@@ -562,7 +496,7 @@ class Session:
                 end(NOT_ALLOWED, "the user was erased")
             case CompanionChanged() if event.companion_id == companion_id_of(self.relationship_id):
                 tasks.begin(self._end_if_retired(end), "end-retired")
-            case ReplyStored() if event.origin == self.origin:
+            case ReplyStored() if event.origin == origin:
                 self.windows.on_said(event.turn_id)
             case ReplyStored():
                 turns = [turn for turn in (event.message_turn_id, event.turn_id) if turn]
@@ -601,8 +535,12 @@ class Session:
         """Stop the reply in progress; what was generated so far is stored."""
         self._pipeline.stop_reply()
 
+    def end(self) -> None:
+        """Take nothing more; `close` is awaited next."""
+        self.phase = phase_after(self.phase, "end")
+
     async def close(self) -> None:
-        """End the session: stop prefetching and generating, store what was said, drop the rest.
+        """Stop prefetching and generating, store what was said, drop the rest.
 
         A closed session receives no announcements, hence no erasures.
         """
@@ -611,6 +549,56 @@ class Session:
             await self._pipeline.close()
         finally:
             self._drop_cached()
+
+    def _discard_draft(self) -> None:
+        """Drop what was typed and not sent."""
+        self._prefetcher.clear()
+        self._pipeline.on_draft("")
+
+    def _admit(self, message: _Said) -> _Said:
+        """Check what the player says, and return it as it may be remembered."""
+        if not message.text.strip():
+            raise InvalidMessage("text: expected text that is not blank", param="text")
+        self.client.own_messages.add(message.id)
+        if self._session_policy.consent == "missing":
+            message = replace(message, remember=False)
+        return message
+
+    def _policy_of(self, message: MessageSend | Revision) -> Policy:
+        return self._session_policy.policy_of(message, player=not self.principal.admin)
+
+    def _opened_event(
+        self, turns: list[TurnView], warnings: Sequence[str], *, resumed: bool = False
+    ) -> SessionOpened:
+        """Return `session.opened`, with as much of the greeting and newest turns as fits a frame.
+
+        Args:
+            warnings: about what the client stated and was not understood.
+        """
+        companion, principal = self._session_policy.companion, self.principal
+        greeting = greeting_of(
+            companion, self._conversation.greeting, principal.name, str(self.stored_id)
+        )
+        event = session_opened(
+            self.id,
+            self.relationship_id,
+            principal,
+            companion,
+            greeting,
+            self.policy,
+            self._session_policy.consent,
+            self._session_policy.model,
+            limits_of(self._services.runtime.settings),
+            self._state.value,
+            warnings,
+            resumed=resumed,
+        )
+        too_much = len(encode(event)) + _SEQ_BYTES - MAX_FRAME_BYTES
+        if too_much > 0:  # a card's greeting may be that long; JSON has no byte of it less
+            shown = greeting.encode()[: max(0, len(greeting.encode()) - too_much)]
+            event.companion = replace(event.companion, greeting=shown.decode(errors="ignore"))
+        event.turns = newest_fitting(turns, MAX_FRAME_BYTES - len(encode(event)))
+        return event
 
     def _drop_cached(self, erasures: int | None = None) -> None:
         """Drop everything cached that may contain erased text.
@@ -678,24 +666,6 @@ class Session:
             earlier,
         )
 
-    def _new_pipeline(self) -> TurnPipeline:
-        return TurnPipeline(
-            self._conversation,
-            self._session_policy,
-            self._lore,
-            self._prefetcher,
-            self._services,
-            SessionCallbacks(
-                emit=self.client.emit,
-                fail=self.client.fail_message,
-                on_context=self.contexts.at_enter,
-                on_reply=self._report_reply,
-                read_reply=self._read_reply,
-                origin=self.origin,
-                principal=lambda: self.client.principal,
-            ),
-        )
-
     def _new_prefetcher(self) -> Prefetcher:
         services, session_policy = self._services, self._session_policy
         return Prefetcher(
@@ -715,17 +685,14 @@ class Session:
             self.windows.on_said(turn.id)
         self.on_turn(turn)
 
-    def _report_reply(self, turn: RunningTurn) -> None:
-        self.on_reply(turn)
-
-    async def _read_reply(self, turn_id: int) -> None:
+    async def _report_turn(self, turn_id: int) -> None:
         await self.windows.report([turn_id])
 
     def _on_settled(self, draft: str) -> None:
         self._pipeline.on_settled(draft)
 
     def _on_prepared(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
-        self.contexts.prepared(draft, context, trigger)
+        self.client.send_context(draft, context, trigger)
         self._pipeline.on_context(draft, context, trigger)
 
 

@@ -1,5 +1,7 @@
 """The client of one session: its principal, its connection, and what it is sent."""
 
+from uuid import uuid4
+
 from cachetools import LRUCache
 
 from foremind.auth.principal import Principal
@@ -17,9 +19,7 @@ from foremind.gateway.protocol.server_events import (
 )
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
-from foremind.runtime.services import RuntimeServices
 from foremind.typeahead.context_cache import PreparedContext
-from foremind.typeahead.prefetcher import ContextAtEnter
 
 _MAX_OWN_MESSAGES = 512  # message ids for which a session reports memory.stored
 
@@ -72,12 +72,26 @@ DRAINING = 4503
 class SessionClient:
     """Sends events to the client of one session, while it is connected; buffers them otherwise."""
 
-    def __init__(self, principal: Principal, stream: EventStream, runtime: RuntimeServices) -> None:
+    def __init__(
+        self,
+        principal: Principal,
+        stream: EventStream,
+        session_policy: SessionPolicy,
+        services: SessionServices,
+        relationship_id: int,
+    ) -> None:
         self.principal = principal
         self.own_messages = OwnMessages()
+        #: By which other processes tell this window from others with the same id.
+        self.origin = uuid4().hex
+        #: Whether it wants `context.ready`.
+        self.wants_contexts = True
         self._stream = stream
-        self._metrics = runtime.metrics
-        self._clock = runtime.clock
+        self._session_policy = session_policy
+        self._contexts = services.context.cache
+        self._relationship_id = relationship_id
+        self._metrics = services.runtime.metrics
+        self._clock = services.runtime.clock
         #: Monotonic time at which the connection was lost; None while connected.
         self.detached_at: float | None = self._clock.monotonic()
         #: Monotonic time at which it last sent something, or connected.
@@ -149,44 +163,18 @@ class SessionClient:
         if isinstance(error, NotAuthenticated):  # revoked, and that was not announced yet
             self.disconnect(NOT_AUTHENTICATED, "token revoked")
 
+    def send_context(self, draft: str, context: PreparedContext, trigger: Trigger | None) -> None:
+        """Note which layers a context was made of, and send `context.ready` if that is wanted.
 
-class ContextReports:
-    """Notes which layers the contexts of one session were made of, and sends `context.ready`."""
-
-    def __init__(
-        self,
-        relationship_id: int,
-        session_policy: SessionPolicy,
-        services: SessionServices,
-        client: SessionClient,
-        stream: EventStream,
-    ) -> None:
-        self._relationship_id = relationship_id
-        self._session_policy = session_policy
-        self._services = services
-        self._client = client
-        self._stream = stream
-        #: Whether the client wants `context.ready`.
-        self.wanted = True
-
-    def prepared(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
-        """A context for a draft is ready."""
+        Args:
+            trigger: what started the build; None if the client knows of it.
+        """
         self._session_policy.observe_layers_version(context.cache_key.layers_version)
-        self._emit(draft, context, trigger)
-
-    def at_enter(self, text: str, at_enter: ContextAtEnter) -> None:
-        """A message has a context, of which the client may not know yet."""
-        if at_enter.context is not None:
-            self._session_policy.observe_layers_version(at_enter.context.cache_key.layers_version)
-            if at_enter.trigger is not None:
-                self._emit(text, at_enter.context, at_enter.trigger)
-
-    def _emit(self, draft: str, context: PreparedContext, trigger: Trigger) -> None:
-        if not self.wanted:
+        if trigger is None or not self.wants_contexts:
             return
-        if self._services.context.cache.predates_erasure(self._relationship_id, context):
+        if self._contexts.predates_erasure(self._relationship_id, context):
             return
-        now = self._services.runtime.clock.now().astimezone(self._session_policy.time_zone)
-        with_memories = self._client.principal.allows("memory:read")
+        now = self._clock.now().astimezone(self._session_policy.time_zone)
+        with_memories = self.principal.allows("memory:read")
         event = context_ready(draft, context, trigger, now, with_memories=with_memories)
         self._stream.emit(event, telemetry=True)

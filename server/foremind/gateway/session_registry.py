@@ -28,7 +28,7 @@ from foremind.domain.errors import Draining, ForemindError, Overloaded, StorageU
 from foremind.domain.settings.settings import Settings
 from foremind.gateway.event_stream import EventListener
 from foremind.gateway.flow_control import UserBudget
-from foremind.gateway.session import Session
+from foremind.gateway.session import Session, SessionPhase
 from foremind.gateway.session_client import DRAINING, NOT_ALLOWED, NOT_AUTHENTICATED, REPLACED
 from foremind.gateway.session_sweeper import SessionSweeper
 from foremind.llm.prompt.layout import PastTurn
@@ -210,7 +210,7 @@ def snapshot_of(session: Session) -> SessionSnapshot:
         session.id,
         session.principal.effective_user_id,
         session.companion,
-        session.detached_at is None,
+        session.phase is SessionPhase.CONNECTED,
         session.busy,
     )
 
@@ -283,10 +283,6 @@ class SessionRegistry:
             budget = self._user_budgets[user_id] = UserBudget(self._settings)
         return budget
 
-    def is_open(self, session: Session) -> bool:
-        """Return whether a session is open, with or without a connection."""
-        return session in self._index
-
     @contextmanager
     def opening(self, principal: Principal) -> Iterator[PendingSession]:
         """Collect announcements for a session being opened, for the duration of the block.
@@ -344,6 +340,7 @@ class SessionRegistry:
         """End a session in the background; a reply in progress may continue for `grace_s`."""
         if session not in self._index:
             return
+        session.end()
         self._index.remove(session)
         self._sweeper.forget(session)
         self._places.release(session.principal.effective_user_id)
@@ -522,7 +519,7 @@ class Handover:
 
 
 def _may_move(session: Session) -> bool:
-    return session.follows and not session.stays and session.detached_at is None
+    return session.follows and not session.stays and session.phase is SessionPhase.CONNECTED
 
 
 # Revocations carry the time of the process that made them, whose clock may be behind this one.

@@ -355,7 +355,7 @@ class SingleTurns:
         session.add_to_turn(request.begun, request.attached)
         answer = TurnOutcome(self._services, session, regenerates=request.regenerates is not None)
         try:
-            session.on_reply = answer.on_reply
+            session.watch_replies(answer.on_reply)
             session.connect(answer, [])
             session.handle(_message_of(request), arrived)
             yield self._noted(principal, session, answer.events())

@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeVar
 
 import structlog
 
-from foremind.auth.principal import Principal
 from foremind.cluster.missed_changes import outdates_reply
 from foremind.domain.companion import Companion
 from foremind.domain.errors import ForemindError, StorageUnavailable
@@ -22,9 +21,9 @@ from foremind.gateway.conversation import LiveConversation, SessionLore, split_s
 from foremind.gateway.event_builders import duplicate_accepted, message_accepted
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
 from foremind.gateway.protocol.client_messages import MessageSend, ResponseChoose, Revision
-from foremind.gateway.protocol.decoding import DecodingProblem, cause_of
-from foremind.gateway.protocol.server_events import Event
+from foremind.gateway.protocol.decoding import cause_of
 from foremind.gateway.reply_generation import ReplyGeneration, RunningTurn
+from foremind.gateway.session_client import SessionClient
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.turns.request_queue import (
@@ -48,29 +47,6 @@ _STORE_WITHIN_S = 20.0  # a reply that was sent; meanwhile, messages after it wa
 _log = structlog.get_logger("foremind.gateway")
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, slots=True)
-class SessionCallbacks:
-    """How the turns of a session report to it.
-
-    Attributes:
-        emit: sends an event to the client.
-        fail: sends an error about a message.
-        on_context: called with a context at Enter, of which the client may not know yet.
-        on_reply: called with each reply that is about to be sent.
-        read_reply: loads and reports a reply that another connection received.
-        origin: by which other processes know the window.
-        principal: returns whose session it is, and what they may do.
-    """
-
-    emit: Callable[[Event], None]
-    fail: Callable[[ForemindError, DecodingProblem], None]
-    on_context: Callable[[str, ContextAtEnter], None]
-    on_reply: Callable[[RunningTurn], None]
-    read_reply: Callable[[int], Awaitable[None]]
-    origin: str
-    principal: Callable[[], Principal]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +102,11 @@ class _CommittedMessage:
 
 
 class Answering:
-    """Answers the messages of one session, one at a time."""
+    """Answers the messages of one session, one at a time.
+
+    Args:
+        report_turn: loads and reports a reply that another connection received.
+    """
 
     def __init__(
         self,
@@ -135,16 +115,20 @@ class Answering:
         lore: SessionLore,
         prefetcher: Prefetcher,
         services: SessionServices,
-        callbacks: SessionCallbacks,
+        client: SessionClient,
+        report_turn: Callable[[int], Awaitable[None]],
     ) -> None:
         self._conversation = conversation
         self._session_policy = session_policy
         self._lore = lore
         self._prefetcher = prefetcher
         self._services = services
-        self._callbacks = callbacks
+        self._client = client
+        self._report_turn = report_turn
+        #: Called with each reply that is about to be sent; set by whoever needs its prompt.
+        self.on_reply: Callable[[RunningTurn], None] = lambda _: None
         self._clock = services.runtime.clock
-        self.replies = ReplyGeneration(conversation, services, session_policy, lore, callbacks.emit)
+        self.replies = ReplyGeneration(conversation, services, session_policy, lore, client.emit)
         self.queue = RequestQueue()
         self.answered = AnsweredMessages()
 
@@ -191,7 +175,7 @@ class Answering:
                 reply_turn = first.replied.result()
                 if reply_turn is not None:
                     self.answered.add(incoming.message, turn_id, kept=first.kept)
-                    await self._callbacks.read_reply(reply_turn)
+                    await self._report_turn(reply_turn)
                 return
             first = self.find_claim(incoming.message.id)
         self.queue.unfollow(incoming.key)
@@ -213,10 +197,10 @@ class Answering:
         try:
             return await work
         except ForemindError as error:
-            self._callbacks.fail(error, cause_of(message))
+            self._client.fail_message(error, cause_of(message))
         except Exception as error:
             _log.exception(defect, reason=type(error).__name__)
-            self._callbacks.fail(failed, cause_of(message))
+            self._client.fail_message(failed, cause_of(message))
         return None
 
     # What is cached of the conversation
@@ -355,7 +339,7 @@ class Answering:
                 self._clock.now(),
                 kept=message.remember,
                 needs_consent=policy.consent != "assumed",
-                token=await self._services.authority.token_identity(self._callbacks.principal()),
+                token=await self._services.authority.token_identity(self._client.principal),
             ),
             "commit-message",
         )
@@ -392,7 +376,7 @@ class Answering:
         return _CommittedMessage(stored, started, policy, erasures)
 
     def _policy_of(self, message: MessageSend) -> Policy:
-        player = not self._callbacks.principal().admin
+        player = not self._client.principal.admin
         return self._session_policy.policy_of(message, player=player)
 
     async def _start_reply(self, message: MessageSend, policy: Policy) -> _StartedReply:
@@ -455,8 +439,9 @@ class Answering:
             services.after_reply.ingester.cache_turn(stored.id, message.text, context.vector)
         services.runtime.metrics.contexts.labels(at_enter.outcome).inc()
         services.runtime.metrics.stage_seconds.labels("ready").observe(ready_s)
-        self._callbacks.on_context(message.text, at_enter)
-        self._callbacks.emit(
+        if context is not None:
+            self._client.send_context(message.text, context, at_enter.trigger)
+        self._client.emit(
             message_accepted(message.id, stored, at_enter.outcome, ready_s, started.work)
         )
         _log.info(
@@ -472,7 +457,7 @@ class Answering:
     async def _deliver(self, turn: RunningTurn) -> int | None:
         """Send and store the reply; return its turn id, None if it is not stored."""
         conversation = self._conversation
-        self._callbacks.on_reply(turn)
+        self.on_reply(turn)
         result = await self.replies.send(turn, superseded=self.queue.newer_waiting)
         turn_id: int | None = None
         if turn.erasures == conversation.erasures and result.text:
@@ -520,7 +505,7 @@ class Answering:
                     ingested=turn.reply.model.is_generative,
                     kept=turn.stored.kept,
                     erasures=turn.erasures,
-                    origin=self._callbacks.origin,
+                    origin=self._client.origin,
                     urgent=urgent,
                 )
             except StorageUnavailable:
@@ -560,7 +545,7 @@ class Answering:
             arrived: the monotonic time at which it arrived again.
         """
         elapsed_s = self._clock.monotonic() - arrived
-        self._callbacks.emit(duplicate_accepted(message_id, turn_id, elapsed_s, kept=kept))
+        self._client.emit(duplicate_accepted(message_id, turn_id, elapsed_s, kept=kept))
 
     def _leave(self, incoming: IncomingMessage, stored: StoredTurn) -> None:
         """Acknowledge a stored message that was or is being answered elsewhere."""
@@ -608,7 +593,7 @@ class Answering:
             return None, False
         if answer.reply is not None:
             self.answered.add(incoming.message, turn_id, kept=claim.kept)
-            await self._callbacks.read_reply(answer.reply)
+            await self._report_turn(answer.reply)
             return answer.reply, False
         return None, answer.abandoned and self.queue.is_newest(incoming.key)
 
