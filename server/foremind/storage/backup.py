@@ -1,8 +1,11 @@
 """Backup, restore and a shell of the whole database, with PostgreSQL's own tools."""
 
 import asyncio
+import itertools
 import os
 import signal
+from asyncio.subprocess import DEVNULL, PIPE
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -13,6 +16,11 @@ from foremind.storage.embedded_postgres import tools
 from foremind.storage.migrations import connected
 from foremind.storage.named_queries import load_queries
 from foremind.storage.sharding import is_sharded
+
+# pg_restore 17 and later begin with this, whatever the server is.
+_UNKNOWN_BEFORE_17 = b"SET transaction_timeout = 0;\n"
+_HEAD_LINES = 40  # before the first data, where it stands
+_PART_BYTES = 1 << 16
 
 
 async def back_up(url: str, file: Path) -> None:
@@ -55,9 +63,38 @@ async def restore(url: str, file: Path) -> None:
         await connection.execute(queries["create_server_role"])
     finally:
         await connection.close()
-    await _run(
-        "pg_restore", url, "--no-owner", "--single-transaction", "--exit-on-error", str(file)
+    await _run_script_of(url, file)
+
+
+async def _run_script_of(url: str, file: Path) -> None:
+    """Run a backup as a script, in one transaction, without what servers before 17 do not know."""
+    reader = await asyncio.create_subprocess_exec(
+        tools() / "pg_restore", "--no-owner", "--file=-", str(file), stdout=PIPE, stderr=PIPE
     )
+    writer = await asyncio.create_subprocess_exec(
+        tools() / "psql", "--no-psqlrc", "--no-password", "--quiet", "--single-transaction",
+        "--set=ON_ERROR_STOP=1", f"--dbname={_without_password(url)}",
+        env=_environment(url), stdin=PIPE, stdout=DEVNULL, stderr=PIPE,
+    )  # fmt: skip
+    assert reader.stdout is not None and writer.stdin is not None
+    for number in itertools.count():
+        is_head = number < _HEAD_LINES
+        part = await (reader.stdout.readline() if is_head else reader.stdout.read(_PART_BYTES))
+        if not part:
+            break
+        if not (is_head and part == _UNKNOWN_BEFORE_17):
+            writer.stdin.write(part)
+            with suppress(ConnectionError):  # psql has ended, and says why
+                await writer.stdin.drain()
+    _, unreadable = await reader.communicate()
+    if reader.returncode:
+        writer.kill()  # at the end of its input it would commit what there was
+        await writer.wait()
+        raise DatabaseUnsuitable(f"pg_restore failed: {_text(unreadable)}")
+    writer.stdin.close()
+    _, refused = await writer.communicate()
+    if writer.returncode:
+        raise DatabaseUnsuitable(f"The backup could not be restored: {_text(refused)}")
 
 
 async def open_shell(url: str) -> int:
@@ -77,12 +114,16 @@ async def _run(program: str, url: str, *arguments: str) -> None:
         f"--dbname={_without_password(url)}",
         *arguments,
         env=_environment(url),
-        stdin=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
+        stdin=DEVNULL,
+        stderr=PIPE,
     )
     _, stderr = await process.communicate()
     if process.returncode:
-        raise DatabaseUnsuitable(f"{program} failed: {stderr.decode(errors='replace').strip()}")
+        raise DatabaseUnsuitable(f"{program} failed: {_text(stderr)}")
+
+
+def _text(stderr: bytes) -> str:
+    return stderr.decode(errors="replace").strip()
 
 
 def _environment(url: str) -> dict[str, str]:

@@ -66,7 +66,7 @@ def _mismatch(owner: Any, name: str, dimension: int) -> ModelMismatch:
     )
 
 
-MIN_POSTGRES = 18
+MIN_POSTGRES = 16
 MIN_PGVECTOR = (0, 7)  # the first with halfvec
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 

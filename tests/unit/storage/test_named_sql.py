@@ -84,7 +84,7 @@ def test_a_newer_database_is_refused() -> None:
     [
         (180004, "0.8.5", None),
         (190000, "1.0.0", None),
-        (150018, "0.8.5", "PostgreSQL 18 or newer is needed; this is 15.18"),
+        (150018, "0.8.5", "PostgreSQL 16 or newer is needed; this is 15.18"),
         (180004, None, "lacks pgvector"),
         (180004, "0.6.2", "pgvector 0.7 or newer is needed; this is 0.6.2"),
     ],
