@@ -155,6 +155,10 @@ async def test_a_backup_is_restored_on_the_same_server(database_url: str, tmp_pa
     try:
         await admin.execute(f"CREATE DATABASE {empty}")
         url = re.sub(r"/test_\w+", f"/{empty}", database_url)
+        cut_off = tmp_path / "cut_off.backup"
+        cut_off.write_bytes(file.read_bytes()[:-200])
+        with pytest.raises(DatabaseUnsuitable, match="pg_restore"):
+            await restore(url, cut_off)  # which leaves the database empty
         await restore(url, file)
         with pytest.raises(DatabaseUnsuitable, match="empty"):
             await restore(url, file)

@@ -67,16 +67,21 @@ async def restore(url: str, file: Path) -> None:
 
 
 async def _run_script_of(url: str, file: Path) -> None:
-    """Run a backup as a script, in one transaction, without what servers before 17 do not know."""
+    """Run a backup as a script, without what servers before 17 do not know.
+
+    It is one transaction, which is committed only once all of the backup was read: whatever ends
+    before that, this process included, leaves the database empty.
+    """
     reader = await asyncio.create_subprocess_exec(
         tools() / "pg_restore", "--no-owner", "--file=-", str(file), stdout=PIPE, stderr=PIPE
     )
     writer = await asyncio.create_subprocess_exec(
-        tools() / "psql", "--no-psqlrc", "--no-password", "--quiet", "--single-transaction",
+        tools() / "psql", "--no-psqlrc", "--no-password", "--quiet",
         "--set=ON_ERROR_STOP=1", f"--dbname={_without_password(url)}",
         env=_environment(url), stdin=PIPE, stdout=DEVNULL, stderr=PIPE,
     )  # fmt: skip
     assert reader.stdout is not None and writer.stdin is not None
+    writer.stdin.write(b"BEGIN;\n")
     for number in itertools.count():
         is_head = number < _HEAD_LINES
         part = await (reader.stdout.readline() if is_head else reader.stdout.read(_PART_BYTES))
@@ -87,12 +92,12 @@ async def _run_script_of(url: str, file: Path) -> None:
             with suppress(ConnectionError):  # psql has ended, and says why
                 await writer.stdin.drain()
     _, unreadable = await reader.communicate()
-    if reader.returncode:
-        writer.kill()  # at the end of its input it would commit what there was
-        await writer.wait()
-        raise DatabaseUnsuitable(f"pg_restore failed: {_text(unreadable)}")
+    if not reader.returncode:
+        writer.stdin.write(b"COMMIT;\n")
     writer.stdin.close()
     _, refused = await writer.communicate()
+    if reader.returncode:
+        raise DatabaseUnsuitable(f"pg_restore failed: {_text(unreadable)}")
     if writer.returncode:
         raise DatabaseUnsuitable(f"The backup could not be restored: {_text(refused)}")
 
