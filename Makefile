@@ -75,7 +75,7 @@ quick: $(VENV)/test.stamp  ## style and decisions, in about a minute: what a cha
 test: $(VENV)/test.stamp $(VENV)/real-model.stamp $(VENV)/postgres16.stamp setup lint  ## everything CI checks
 	$(BIN)/python -m tests.browser
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --effort $(EFFORT) --maxfail 30
-	FOREMIND_TEST_POSTGRES=$(VENV)/postgres16 $(BIN)/python -m pytest -n $(WORKERS) --maxfail 30 \
+	FOREMIND_TEST_POSTGRES=$(VENV)/postgres16 $(BIN)/python -m pytest -n $(WORKERS) --maxfail 30 -p no:cacheprovider \
 	  tests/integration/test_store.py tests/integration/test_isolation.py tests/integration/test_query_plans.py \
 	  tests/integration/test_steps.py tests/acceptance/test_made_of_turns.py \
 	  tests/integration/test_deploy.py::test_a_backup_is_restored_on_the_same_server
