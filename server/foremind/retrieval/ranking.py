@@ -1,8 +1,6 @@
 """Memory ranking: 0.70 cosine + 0.30 BM25, then significance, recency, time and session. Pure.
 
-Memory decay.
-
-Four modes, chosen by name:
+Memories fade in one of four modes, chosen by name:
 
 - `window`: constant recency for 90 days, after which memories are no longer recalled.
 - `half_life`: recency halves with every 180 days.
