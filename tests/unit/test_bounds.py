@@ -18,8 +18,9 @@ from foremind.gateway.transport.admission import Admission, AdmittedConnection
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.layout import Message
 from foremind.llm.slots import SlotPool
-from foremind.memory import cache_erasure, scoring
+from foremind.memory import scoring
 from foremind.retrieval.embedding.service import EmbeddingQueue, Priority
+from foremind.runtime import erasable_cache
 from foremind.runtime.fair_queue import FairQueue
 from foremind.runtime.metrics import Metrics
 from foremind.text import tokenization
@@ -192,7 +193,8 @@ def test_an_overfilled_cache_or_queue_stays_within_its_bound(
 ) -> None:
     """And is nearly full, so that the test counts what it filled. An erasure empties it."""
     assert bound * 0.8 <= overfill() <= bound
-    cache_erasure.on_announcement(MemoriesForgotten(1, 1, 1, 1, None, 1))
+    erasable_cache.on_announcement(MemoriesForgotten(1, 1, 1, 1, None, 1))
+    assert not any(cache.cache_info().currsize for cache in erasable_cache._caches)
 
 
 def unbounded(path: Path) -> Iterator[str]:
@@ -208,7 +210,7 @@ def unbounded(path: Path) -> Iterator[str]:
         bound = bool(node.args) or any(
             keyword.arg in ("maxlen", "maxsize") for keyword in node.keywords
         )
-        if name in ("Queue", "lru_cache", "LRUCache", "TTLCache") and not bound:
+        if name in ("Queue", "lru_cache", "erasable_cache", "LRUCache", "TTLCache") and not bound:
             yield name
         if name == "deque" and not any(keyword.arg == "maxlen" for keyword in node.keywords):
             yield name

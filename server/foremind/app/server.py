@@ -43,7 +43,6 @@ from foremind.gateway.turns.request_queue import Deduplicator
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.token_counter import load_counter
 from foremind.llm.token_accounts import TokenAccounts
-from foremind.memory import cache_erasure
 from foremind.memory.exchange_changes import ExchangeChanges
 from foremind.retrieval.access_counts import AccessCounts
 from foremind.retrieval.documents.library import Library
@@ -54,6 +53,7 @@ from foremind.retrieval.search import (
     GatedSearch,
     RankedSearch,
 )
+from foremind.runtime import erasable_cache
 from foremind.runtime.garbage_collection import FullCollectionPolicy
 from foremind.storage.companion_store import CompanionStore
 from foremind.storage.presence import PresenceKeeper
@@ -361,7 +361,7 @@ async def _start_receiving(
             context.library.on_announcement,
             components.ingester.on_announcement,
             services.chat_models.on_announcement,
-            cache_erasure.on_announcement,
+            erasable_cache.on_announcement,
             registry.on_announcement,
         ],
         freshness.hint,

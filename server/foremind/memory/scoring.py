@@ -18,10 +18,10 @@ The minimum scores are those of published companion designs: one's name 0.85, go
 import math
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 
 from foremind.domain.companion_rules import FloorName, SignalName, SignificanceRules
 from foremind.domain.memory import Reason
+from foremind.runtime.erasable_cache import erasable_cache
 from foremind.text.languages import utterances
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH
@@ -305,12 +305,7 @@ def _score_by_words(text: str) -> float:
     return score_significance(text, None, SignificanceRules()).score
 
 
-_cached_score = lru_cache(maxsize=4_000)(_score_by_words)
-
-
-def clear_score_cache() -> None:
-    """Clear the cache of scores."""
-    _cached_score.cache_clear()
+_cached_score = erasable_cache(4_000)(_score_by_words)
 
 
 def _says_nothing(text: str, fallback: str) -> bool:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ from foremind.domain.companion import Companion, CompanionFile
 from foremind.domain.document import Chunk, Document
 from foremind.domain.errors import NOT_JSON, NotFound
 from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings
+from foremind.runtime.erasable_cache import erasable_cache
 from foremind.storage.database import Database, DatabaseConnection
 
 MAX_CHUNKS = 40_000  # searched per companion; about 8,000 pages
@@ -170,7 +171,7 @@ class CompanionStore:
             connection.announce(CompanionChanged(row["id"], row["version"]))
 
 
-@lru_cache(_CACHED)
+@erasable_cache(_CACHED)
 def settings_from_json(raw: str) -> CompanionSettings:
     """Decode a settings column.
 
@@ -239,13 +240,6 @@ def _is_valid(stored: object) -> bool:
     return True
 
 
-def clear_settings_cache() -> None:
-    """Clear the caches of decoded companions and settings."""
-    settings_from_json.cache_clear()
-    _cached_companion.cache_clear()
-    _card_from_json.cache_clear()
-
-
 def _companion(row: Any) -> Companion:
     values = dict(row)
     card = _card_from_json(values.pop("card", None))
@@ -253,12 +247,12 @@ def _companion(row: Any) -> Companion:
     return companion if card is None else replace(companion, card=card)
 
 
-@lru_cache(_CACHED)
+@erasable_cache(_CACHED)
 def _cached_companion(settings: str, **values: Any) -> Companion:
     return Companion(settings=settings_from_json(settings), **values)
 
 
-@lru_cache(_CACHED_CARDS)
+@erasable_cache(_CACHED_CARDS)
 def _card_from_json(raw: str | None) -> Mapping[str, Any] | None:
     """Decode a card column; one that somebody has broken by hand is as good as none."""
     try:

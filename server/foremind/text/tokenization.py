@@ -14,7 +14,6 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
 
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import Stemmer
 
+from foremind.runtime.erasable_cache import erasable_cache
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES, UNSPACED, Language
 
@@ -29,15 +29,10 @@ from foremind.text.languages.language_files import ENGLISH, LANGUAGES, UNSPACED,
 WORD = np.dtype([("hash", "<u8"), ("frequency", "<f4")])
 
 
-@lru_cache(maxsize=50_000)
+@erasable_cache(50_000)
 def hash_of(term: str) -> int:
     """Return the 64-bit hash of a term."""
     return int.from_bytes(blake2b(term.encode(), digest_size=8).digest(), "little")
-
-
-def clear_hash_cache() -> None:
-    """Clear the cache of term hashes."""
-    hash_of.cache_clear()
 
 
 def pack_terms(terms: Mapping[str, float]) -> bytes:
@@ -122,15 +117,10 @@ def _synonyms_of(language: Language) -> Mapping[str, frozenset[str]]:
 _SYNONYMS = {language.code: _synonyms_of(language) for language in LANGUAGES.values()}
 
 
-@lru_cache(maxsize=20_000)
+@erasable_cache(20_000)
 def stem_of(word: str, stemmer: str = "english") -> str:
     """Return the stem of a word in lower case, by a Snowball algorithm."""
     return str(_STEMMERS[stemmer].stemWord(word))
-
-
-def clear_stem_cache() -> None:
-    """Clear the cache of stems."""
-    stem_of.cache_clear()
 
 
 def words_of(text: str) -> list[str]:
@@ -201,15 +191,10 @@ def terms_of(text: str, fallback: str = ENGLISH) -> list[str]:
     return list(_cached_terms(text, language))
 
 
-@lru_cache(maxsize=4_000)
+@erasable_cache(4_000)
 def _cached_terms(text: str, language: str) -> tuple[str, ...]:
     """Return the terms of a short text; memories, notes and topics are compared at each message."""
     return tuple(_terms_in(text, LANGUAGES[language]))
-
-
-def clear_term_cache() -> None:
-    """Clear the cache of texts' terms."""
-    _cached_terms.cache_clear()
 
 
 def _terms_in(text: str, language: Language) -> list[str]:

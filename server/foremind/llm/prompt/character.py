@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from foremind.cards.card_fields import (
     character_name,
@@ -16,6 +15,7 @@ from foremind.domain.companion import Companion
 from foremind.domain.user import NO_NAME
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import CountTokens
+from foremind.runtime.erasable_cache import erasable_cache
 
 EXAMPLES_SHARE = 1 / 8  # of the model's context, at most, for the examples of a card
 _CACHED = 64  # personas with their examples, of a few thousand characters each
@@ -88,7 +88,7 @@ def opening_line(
     return greeting_of(companion, number, user_name, conversation)
 
 
-@lru_cache(_CACHED)
+@erasable_cache(_CACHED)
 def _persona(
     persona: str, examples: tuple[str, ...], values: MacroValues, limit: int, count: CountTokens
 ) -> str:

@@ -3,8 +3,8 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from functools import lru_cache
 
+from foremind.runtime.erasable_cache import erasable_cache
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES, Script
 
 _MAX_CHARS = 2_000  # the beginning of a text tells its language
@@ -75,12 +75,7 @@ def language_of(text: str, fallback: str = ENGLISH) -> str:
     return _language_of(text, fallback)
 
 
-def clear_language_cache() -> None:
-    """Clear the cache of texts' languages."""
-    _language_of.cache_clear()
-
-
-@lru_cache(maxsize=4_000)
+@erasable_cache(4_000)
 def _language_of(text: str, fallback: str) -> str:
     """Return the language of a text; one message is asked for its language dozens of times."""
     if not text.isascii():

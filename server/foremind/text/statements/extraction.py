@@ -7,9 +7,9 @@ one, and the text itself is remembered.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import NamedTuple
 
+from foremind.runtime.erasable_cache import erasable_cache
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.statements.chat_text import ChatSentence, chat_sentences
@@ -31,18 +31,13 @@ def statements_in(text: str, fallback: str = ENGLISH) -> list[Statement]:
     return list(_statements_in(text[:MAX_CHARS])) if language_of(text, fallback) == ENGLISH else []
 
 
-@lru_cache(maxsize=500)
+@erasable_cache(500)
 def _statements_in(text: str) -> tuple[Statement, ...]:
     """Return what an English text states; half a dozen parts of a flow read the same message."""
     reader = _StatementReader()
     for sentence in chat_sentences(text):
         reader.read(sentence)
     return tuple(dict.fromkeys(reader.statements))
-
-
-def clear_statement_cache() -> None:
-    """Clear the cache of texts' statements."""
-    _statements_in.cache_clear()
 
 
 class _SentencePart(NamedTuple):
