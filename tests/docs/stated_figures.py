@@ -120,21 +120,14 @@ def _capacity(result: Any) -> Iterator[Statement]:
             f"| {deployment['gateway_gib']:,.1f} GiB "
             f"| {deployment['load']['database_cores']:,.1f} |",
         )
-    costs = result["unit_costs"]
-
-    def per_message(part: str) -> dict[str, float]:
-        return {
-            "keystroke": costs["chars_per_message"] * costs["keystroke"][part],
-            "prefetch": costs["prefetches_per_message"] * costs["prefetch"][part],
-            "message": costs["message"][part],
-            "job": 2 * costs["job"][part],
-        }
-
-    gateway, database = per_message("gateway_cpu_ms"), per_message("database_cpu_ms")
+    costs, deployment = result["unit_costs"], result["deployments"][-1]
+    workload, load = deployment["workload"], deployment["load"]
+    ms = 1000 * workload["message_interval_s"] / workload["players"]
+    prefetching = costs["prefetches_per_message"] * costs["prefetch"]["gateway_cpu_ms"]
     yield (
         "docs/hosting.md",
-        f"A typed message costs {sum(gateway.values()):.0f} ms of CPU at the gateway, "
-        f"{gateway['prefetch']:.0f} ms of it for prefetching, and {sum(database.values()):.0f} ms "
+        f"A typed message costs {load['gateway_cores'] * ms:.0f} ms of CPU at the gateway, "
+        f"{prefetching:.0f} ms of it for prefetching, and {load['database_cores'] * ms:.0f} ms "
         "at the database",
     )
     for check in result["checks"]:

@@ -4,6 +4,8 @@ import math
 
 import msgspec
 
+from foremind.domain.step import GATHERED_FOR, LULL, MAX_GATHERED
+
 # How busy a core may be on average, so that bursts find room (Enter waits behind whatever runs).
 _GATEWAY_UTILIZATION = 0.6
 _DATABASE_UTILIZATION = 0.5
@@ -21,25 +23,36 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class UnitCosts(msgspec.Struct, frozen=True):
-    """The costs of pieces of work, and the memory of what a gateway keeps.
+    """The costs of pieces of work as they occur, and the memory of what a gateway keeps.
+
+    Each is measured by itself, less only what the processes take in the same time anyway, and is
+    never rounded up to zero: `negative_costs` names what came out below it.
 
     Attributes:
-        keystroke: a draft that arrives, without what is prefetched for it.
-        prefetch: embedding a draft and building a context for it.
+        idle: a second of a gateway whose players do nothing, and of its database.
+        typing: a text of `chars_per_message` typed, with what is prefetched for it, and not sent.
         message: from Enter to the end of the reply, with its context at hand, without the language
-            model, and the background work by rules that every reply makes due.
-        job: ingesting one turn.
-        prefetches_per_message: of a message of `chars_per_message` characters.
+            model, not to be remembered.
+        job: what ingesting a turn adds to a message.
+        background: the work by rules that waits for a lull, for `messages_at_once` messages.
+        keystroke: a draft at a typist's pace where nothing is prefetched; part of `typing`.
+        prefetch: a draft for which a context is prepared; part of `typing`.
+        bare_keystroke_cpu_ms: the floor of `keystroke`: a server that only parses the draft.
         process_mib: a gateway without sessions.
         memory_kib: one memory in a loaded index.
     """
 
-    keystroke: Cost
-    prefetch: Cost
+    idle: Cost
+    typing: Cost
     message: Cost
     job: Cost
+    background: Cost
+    messages_at_once: int
+    keystroke: Cost
+    prefetch: Cost
     prefetches_per_message: float
     chars_per_message: int
+    bare_keystroke_cpu_ms: float
     process_mib: float
     idle_session_kib: float
     typing_session_kib: float
@@ -89,20 +102,37 @@ class Deployment(msgspec.Struct, frozen=True):
     price: float
 
 
+def messages_gathered(interval_s: float) -> int:
+    """Return how many messages background work takes together, of a player who sends so often."""
+    if interval_s > LULL.total_seconds():
+        return 1
+    return min(MAX_GATHERED, 1 + int(GATHERED_FOR.total_seconds() / interval_s))
+
+
+def negative_costs(costs: UnitCosts) -> list[str]:
+    """Return which costs came out below zero, each with its value: errors of measurement."""
+    return [
+        f"{unit}.{part}: {value:.3f}"
+        for unit, cost in msgspec.structs.asdict(costs).items()
+        if isinstance(cost, Cost)
+        for part, value in msgspec.structs.asdict(cost).items()
+        if value < 0
+    ]
+
+
 def load_of(workload: Workload, costs: UnitCosts, gateways: int = 1) -> Load:
-    """Return what a workload asks for; each gateway adds the memory of an empty process."""
+    """Return what a workload asks for; each gateway adds an empty process."""
     messages_per_s = workload.players / workload.message_interval_s
     per_message = (
-        (costs.keystroke, float(costs.chars_per_message)),
-        (costs.prefetch, costs.prefetches_per_message),
+        (costs.typing, 1.0),
         (costs.message, 1.0),
         (costs.job, workload.jobs_per_message),
+        (costs.background, 1 / messages_gathered(workload.message_interval_s)),
     )
 
     def per_second(name: str) -> float:
-        return messages_per_s * sum(
-            float(getattr(cost, name)) * count for cost, count in per_message
-        )
+        working = sum(float(getattr(cost, name)) * count for cost, count in per_message)
+        return messages_per_s * working + gateways * float(getattr(costs.idle, name))
 
     session_kib = costs.typing_session_kib + workload.memories_per_player * costs.memory_kib
     return Load(
@@ -121,7 +151,10 @@ def deployment_for(workload: Workload, costs: UnitCosts, prices: Prices) -> Depl
 
     The language model is not included. A database node is a machine of `cores_per_machine`.
     """
-    gateways = math.ceil(load_of(workload, costs).gateway_cores / _GATEWAY_UTILIZATION)
+    idle_cores = costs.idle.gateway_cpu_ms / 1000
+    gateways = math.ceil(
+        load_of(workload, costs, gateways=0).gateway_cores / (_GATEWAY_UTILIZATION - idle_cores)
+    )
     load = load_of(workload, costs, gateways)
     database_cores = math.ceil(load.database_cores / _DATABASE_UTILIZATION)
     nodes = math.ceil(database_cores / prices.cores_per_machine)

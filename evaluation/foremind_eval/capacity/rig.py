@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields
@@ -18,7 +19,7 @@ from foremind_client import Client
 from foremind_eval.capacity.wire_tap import Traffic, wire_tap
 from foremind_eval.many_clients import crowd, new_users
 from foremind_eval.processes.server_process import cpu_s, running_server
-from foremind_eval.seeding import fill
+from foremind_eval.seeding import fill, owner_connection
 
 #: As many as `fill` spreads its memories over.
 SEEDED_USERS = 40
@@ -28,15 +29,21 @@ _METRICS_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The meters at a moment: seconds of CPU time, counts, and bytes."""
+    """The meters at a moment, or what they counted between two: seconds, counts, and bytes."""
 
+    seconds: float
     gateway_cpu_s: float
     database_cpu_s: float
     round_trips: int
     database_bytes: int
     client_bytes: int
     prefetches: float
-    ingested: float
+
+    def __add__(self, other: "Reading") -> "Reading":
+        """Return what happened in two periods together."""
+        return Reading(
+            *(getattr(self, field.name) + getattr(other, field.name) for field in fields(self))
+        )
 
     def __sub__(self, earlier: "Reading") -> "Reading":
         """Return what happened since an earlier reading."""
@@ -100,16 +107,15 @@ class Rig:
     async def read(self) -> Reading:
         """Read all meters."""
         async with httpx2.AsyncClient(timeout=_METRICS_TIMEOUT_S) as http:
-            metrics = [_totals((await http.get(url)).text) for url in self._metrics_urls]
+            prepared = [_prepared((await http.get(url)).text) for url in self._metrics_urls]
         return Reading(
+            seconds=time.perf_counter(),
             gateway_cpu_s=sum(map(cpu_s, self.gateways)),
-            database_cpu_s=cpu_s(self._postgres)
-            + sum(map(cpu_s, self._postgres.children(recursive=True))),
+            database_cpu_s=_database_cpu_s(self._postgres),
             round_trips=self._database.round_trips,
             database_bytes=self._database.bytes,
             client_bytes=sum(traffic.bytes for traffic in self._clients),
-            prefetches=sum(prefetches for prefetches, _ in metrics),
-            ingested=sum(ingested for _, ingested in metrics),
+            prefetches=sum(prepared),
         )
 
 
@@ -129,11 +135,19 @@ async def rig(settings: Settings) -> AsyncIterator[tuple[Rig, Settings]]:
                     own=0,
                     others=SEEDED_USERS * MEMORIES_PER_USER,
                 )
+                async with owner_connection(parts) as raw:
+                    await raw.execute("CHECKPOINT")  # or it writes while others are measured
             yield Rig(psutil.Process(pid), traffic), shared
 
 
-def _totals(metrics: str) -> tuple[float, float]:
-    """Return how many contexts were built and how many turns were ingested."""
+def _database_cpu_s(postmaster: psutil.Process) -> float:
+    """Return the CPU time of a PostgreSQL, also of its processes that have ended."""
+    ended = postmaster.cpu_times()
+    running = (postmaster, *postmaster.children(recursive=True))
+    return float(ended.children_user + ended.children_system) + sum(map(cpu_s, running))
+
+
+def _prepared(metrics: str) -> float:
+    """Return how many contexts were built."""
     built = re.findall(r'^foremind_stage_seconds_count\{stage="prepare"\} (\S+)', metrics, re.M)
-    ingested = re.findall(r"^foremind_memories_total\{\S+ (\S+)", metrics, re.M)
-    return sum(map(float, built)), sum(map(float, ingested))
+    return sum(map(float, built))

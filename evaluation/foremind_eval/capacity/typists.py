@@ -22,19 +22,20 @@ async def type_text(client: Client, draw: random.Random) -> None:
 
 
 async def converse(client: Client, interval_s: float, seed: int) -> None:
-    """Type and send a message about every `interval_s` seconds, until cancelled."""
+    """Type and send a message every `interval_s` seconds, until cancelled.
+
+    The first is begun at any time within that interval, so that a crowd sends at a constant rate.
+    """
     draw = random.Random(seed)  # noqa: S311 - not for secrets
     reader = begin(discard_events(client), "reader")
+    due = time.perf_counter() + draw.uniform(0, interval_s)
     try:
-        typing_s = len(TEXT) / KEYS_PER_S
-        await asyncio.sleep(draw.uniform(0, interval_s))
         while True:
-            started = time.perf_counter()
+            await asyncio.sleep(due - time.perf_counter())
             await type_text(client, draw)
             await asyncio.sleep(ENTER_AFTER_S)
             await client.send(TEXT)
-            pause_s = draw.uniform(0, 2 * (interval_s - typing_s))
-            await asyncio.sleep(max(0.0, started + typing_s + pause_s - time.perf_counter()))
+            due += interval_s
     finally:
         await stop(reader)
 

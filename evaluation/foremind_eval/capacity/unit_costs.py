@@ -1,23 +1,33 @@
-"""Measures unit costs: each kind of work by itself, less what it contains of the others."""
+"""Measures unit costs: each kind of work by itself, at the pace at which it occurs."""
 
 import asyncio
+import functools
+import itertools
+import operator
 import random
+import sys
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from foremind.domain.settings.settings import Settings
+from foremind.domain.step import LULL
 from foremind.runtime.supervision import begin, stop
-from foremind_client import Client
+from foremind_client import Client, connect
 from foremind_eval.benchmarks.figures import Say
-from foremind_eval.capacity.model import Cost, UnitCosts
+from foremind_eval.capacity.model import Cost, UnitCosts, messages_gathered
 from foremind_eval.capacity.rig import MEMORIES_PER_USER, Reading, Rig, rig
 from foremind_eval.capacity.typists import ENTER_AFTER_S, TEXT, discard_events, type_text
+from foremind_eval.processes.server_process import cpu_s, free_port, quiet_server
 
 _IDLE_SESSIONS = 300
 _TYPISTS = 20
 _TEXTS_PER_TYPIST = 2
-_MESSAGES_PER_TYPIST = 8
-_FAST_KEYS = 300  # of each typist, while nothing is prefetched
-_SETTLE_S = 2.0
+_TEXTS = _TYPISTS * _TEXTS_PER_TYPIST
+_SETTLE_S = 4.0  # longer than a message waits to be ingested with its reply
+_IDLE_S = 60.0
+_BETWEEN_WORDS_S = 1.0
+_WORDS = TEXT.split()[::-1]  # other drafts than those of the text: none has a context
+_BETWEEN_MESSAGES_S = 0.2  # of different players
 _NOTHING_PREFETCHED = {"FOREMIND_EAGER": "false", "FOREMIND_PAUSE_MS": "10000"}
 UNLIMITED = {
     "FOREMIND_DRAFTS_PER_S": "1e9",
@@ -25,17 +35,35 @@ UNLIMITED = {
     "FOREMIND_MAX_SESSIONS": "5000",
     "FOREMIND_MAX_CONNECTIONS_PER_ADDRESS": "5000",
 }
+_BARE_SERVER = """
+import asyncio, json, sys, websockets
+async def parse(socket):
+    async for message in socket:
+        json.loads(message)
+async def serve():
+    async with websockets.serve(parse, "127.0.0.1", int(sys.argv[1])):
+        await asyncio.Future()
+asyncio.run(serve())
+"""
 
 
-async def measure_unit_costs(settings: Settings, say: Say) -> UnitCosts:
-    """Run a gateway and its database, and measure; takes a minute or two."""
+async def measure_unit_costs(settings: Settings, interval_s: float, say: Say) -> UnitCosts:
+    """Run a gateway and its database, and measure; takes about six minutes.
+
+    Args:
+        interval_s: seconds between a player's messages, which decide how many of them background
+            work takes together.
+    """
+    at_once = messages_gathered(interval_s)
     async with rig(settings) as (empty, shared):
         say("Memory of sessions, and keystrokes ...")
         async with AsyncExitStack() as stack:
             meters = empty.without_gateways()
             await meters.start(shared, UNLIMITED | _NOTHING_PREFETCHED, stack, tap=True)
             process_mib, idle_kib, memory_kib = await _measure_memory(meters)
-            keystroke = await _measure_keystrokes(meters)
+            async with meters.crowd(_TYPISTS, seeded=True) as clients:
+                await asyncio.sleep(_SETTLE_S)
+                keys = await _measure_typing(meters, clients)
         async with AsyncExitStack() as stack:
             meters = empty.without_gateways()
             await meters.start(shared, UNLIMITED, stack, tap=True)
@@ -43,20 +71,31 @@ async def measure_unit_costs(settings: Settings, say: Say) -> UnitCosts:
                 say("Prefetches ...")
                 await asyncio.sleep(_SETTLE_S)  # until their indexes are loaded
                 before = meters.gateway_bytes
-                prefetch, per_message = await _measure_prefetches(meters, clients, keystroke)
-                typing_kib = idle_kib + max(0.0, meters.gateway_bytes - before) / 1024 / _TYPISTS
-                say("Messages and jobs ...")
-                message, remembered = [
-                    await _measure_messages(meters, clients, keystroke, prefetch, remember=remember)
-                    for remember in (False, True)
-                ]
+                prefetched = await _measure_prefetches(meters, clients)
+                typed = await _measure_typing(meters, clients)
+                typing_kib = idle_kib + (meters.gateway_bytes - before) / 1024 / _TYPISTS
+                say("Messages and background work ...")
+                forgotten = await _measure_messages(meters, clients, at_once, remember=False)
+                await asyncio.sleep(LULL.total_seconds() + _SETTLE_S)
+                remembered = await _measure_messages(meters, clients, at_once, remember=True)
+                before_lull = await meters.read()
+                await asyncio.sleep(LULL.total_seconds() + _SETTLE_S)
+                gathered = await meters.read() - before_lull
+                idle = await _measure_idle(meters)  # at last: statements are planned by now
+        messages = _TYPISTS * at_once
+        message = cost_of(forgotten, messages, idle)
         return UnitCosts(
-            keystroke=keystroke,
-            prefetch=prefetch,
+            idle=idle,
+            typing=cost_of(typed, _TEXTS, idle),
             message=message,
-            job=_less(remembered, (message, 1.0)),
-            prefetches_per_message=per_message,
+            job=_less(cost_of(remembered, messages, idle), message),
+            background=cost_of(gathered, _TYPISTS, idle),
+            messages_at_once=at_once,
+            keystroke=cost_of(keys, _TEXTS * len(TEXT), idle),
+            prefetch=cost_of(prefetched, _TYPISTS * len(_WORDS), idle),
+            prefetches_per_message=typed.prefetches / _TEXTS,
             chars_per_message=len(TEXT),
+            bare_keystroke_cpu_ms=await _measure_bare_keystrokes(),
             process_mib=process_mib,
             idle_session_kib=idle_kib,
             typing_session_kib=typing_kib,
@@ -79,31 +118,22 @@ async def _measure_memory(meters: Rig) -> tuple[float, float, float]:
     return empty / 2**20, idle_kib, index_bytes / 1024 / _TYPISTS / MEMORIES_PER_USER
 
 
-async def _measure_keystrokes(meters: Rig) -> Cost:
-    async with meters.crowd(_TYPISTS, seeded=True) as clients:
-        await asyncio.sleep(_SETTLE_S)
-        before = await meters.read()
-        for number in range(_FAST_KEYS):
-            for client in clients:
-                await client.draft(TEXT[: number % len(TEXT) + 1])
-            await asyncio.sleep(0)
-        for client in clients:  # messages are handled in order: all drafts are done
-            await client.send_raw({"type": "sync"})
-            await client.expect("error")
-        return _per(await meters.read() - before, _FAST_KEYS * len(clients))
-
-
-async def _measure_prefetches(
-    meters: Rig, clients: list[Client], keystroke: Cost
-) -> tuple[Cost, float]:
-    """Return the cost of a prefetch, and how many a typed message has."""
+async def _measure_idle(meters: Rig) -> Cost:
+    """Return what a second takes in which the players of a gateway do nothing."""
     before = await meters.read()
-    await asyncio.gather(*(_type_texts(client, seed) for seed, client in enumerate(clients)))
+    await asyncio.sleep(_IDLE_S)
     used = await meters.read() - before
-    texts = _TEXTS_PER_TYPIST * len(clients)
-    cost = _less(_per(used, texts), (keystroke, len(TEXT)))
-    per_message = used.prefetches / texts
-    return _scaled(cost, 1 / per_message), per_message
+    return cost_of(used, used.seconds)
+
+
+async def _measure_typing(meters: Rig, clients: Sequence[Client]) -> Reading:
+    before = await meters.read()
+    await _type_all(clients)
+    return await meters.read() - before
+
+
+async def _type_all(clients: Sequence[Client]) -> None:
+    await asyncio.gather(*(_type_texts(client, seed) for seed, client in enumerate(clients)))
 
 
 async def _type_texts(client: Client, seed: int) -> None:
@@ -117,51 +147,76 @@ async def _type_texts(client: Client, seed: int) -> None:
     await stop(reader)
 
 
+async def _measure_bare_keystrokes() -> float:
+    """Return what a key takes, in ms, of a server that only parses what the same typists send."""
+    port = free_port()
+    with quiet_server([sys.executable, "-c", _BARE_SERVER, str(port)], port) as process:
+        async with AsyncExitStack() as stack:
+            clients = [
+                await stack.enter_async_context(connect(f"ws://127.0.0.1:{port}"))
+                for _ in range(_TYPISTS)
+            ]
+            before_s = cpu_s(process)
+            await _type_all(clients)
+            return (cpu_s(process) - before_s) * 1000 / (_TEXTS * len(TEXT))
+
+
+async def _measure_prefetches(meters: Rig, clients: Sequence[Client]) -> Reading:
+    """Return what a text takes that grows by a word a second, each time with a new context."""
+
+    async def type_words(number: int, client: Client) -> None:
+        await asyncio.sleep(number * _BETWEEN_WORDS_S / _TYPISTS)
+        for count in range(1, len(_WORDS) + 1):
+            await client.draft(" ".join(_WORDS[:count]))
+            await client.expect("context.ready")
+            await asyncio.sleep(_BETWEEN_WORDS_S)
+        await client.clear_draft()
+
+    before = await meters.read()
+    await asyncio.gather(*itertools.starmap(type_words, enumerate(clients)))
+    return await meters.read() - before
+
+
 async def _measure_messages(
-    meters: Rig, clients: list[Client], keystroke: Cost, prefetch: Cost, *, remember: bool
-) -> Cost:
-    """Return the cost of a message, with the job that follows if it is remembered.
+    meters: Rig, clients: Sequence[Client], each: int, *, remember: bool
+) -> Reading:
+    """Return what messages take whose contexts are ready, and ingesting those to be remembered.
 
     The reply of the offline model is not ingested.
     """
-    before = await meters.read()
-    for number in range(_MESSAGES_PER_TYPIST):
+    used = []
+    for number in range(each):
+        text = f"{TEXT}, number {number} of {each}?"
         for client in clients:
-            text = f"{TEXT}, number {number}?"
             await client.draft(text)
             await client.expect("context.ready")
+        before = await meters.read()
+        for client in clients:
             await client.send_raw(
                 {"type": "message.send", "id": f"{remember}-{number}", "text": text,
                  "remember": remember}
             )  # fmt: skip
             await client.expect("response.done")
-    count = _MESSAGES_PER_TYPIST * len(clients)
-    while remember and (await meters.read() - before).ingested < count:  # noqa: ASYNC110
+            await asyncio.sleep(_BETWEEN_MESSAGES_S)
         await asyncio.sleep(_SETTLE_S)
-    await asyncio.sleep(_SETTLE_S)  # what background work by rules remains
-    used = await meters.read() - before
-    return _less(_per(used, count), (keystroke, 1.0), (prefetch, used.prefetches / count))
+        used.append(await meters.read() - before)
+    return functools.reduce(operator.add, used)
 
 
-def _per(used: Reading, count: float) -> Cost:
-    return Cost(
+def cost_of(used: Reading, count: float, idle: Cost | None = None) -> Cost:
+    """Return the cost of each of `count` pieces of work, less what passes in idle seconds. Pure."""
+    cost = Cost(
         gateway_cpu_ms=used.gateway_cpu_s * 1000 / count,
         database_cpu_ms=used.database_cpu_s * 1000 / count,
         database_round_trips=used.round_trips / count,
         database_bytes=used.database_bytes / count,
         client_bytes=used.client_bytes / count,
     )
+    return cost if idle is None else _less(cost, idle, used.seconds / count)
 
 
-def _scaled(cost: Cost, factor: float) -> Cost:
-    return Cost(*(getattr(cost, name) * factor for name in Cost.__struct_fields__))
-
-
-def _less(cost: Cost, *parts: tuple[Cost, float]) -> Cost:
-    """Return a cost without what it contains: other costs, each so many times; never below zero."""
+def _less(cost: Cost, part: Cost, count: float = 1.0) -> Cost:
+    """Return a cost without `count` times another; what is below zero stays so."""
     return Cost(
-        *(
-            max(0.0, getattr(cost, name) - sum(getattr(part, name) * n for part, n in parts))
-            for name in Cost.__struct_fields__
-        )
+        *(getattr(cost, name) - getattr(part, name) * count for name in Cost.__struct_fields__)
     )

@@ -30,7 +30,7 @@ def bench(
     gib_price: float = typer.Option(3.0, min=0.0, help="capacity: price of a GiB for a month."),
     cores_per_machine: int = typer.Option(16, min=1, help="capacity: cores of a database node."),
     check: bool = typer.Option(
-        False, "--check", help="capacity: compare with measured loads (a quarter of an hour)."
+        False, "--check", help="capacity: compare with measured loads (half an hour)."
     ),
 ) -> None:
     """Measure latency on this machine, or what a number of players costs.

@@ -10,11 +10,13 @@ from foremind.domain.settings.settings import Settings
 from foremind_eval.benchmarks.figures import Say
 from foremind_eval.capacity.check import Check, check_model
 from foremind_eval.capacity.model import (
+    Cost,
     Deployment,
     Prices,
     UnitCosts,
     Workload,
     deployment_for,
+    negative_costs,
 )
 from foremind_eval.capacity.unit_costs import measure_unit_costs
 
@@ -41,7 +43,7 @@ async def measure_capacity(
     check: bool,
 ) -> CapacityReport:
     """Measure unit costs, and compute what players need who send a message every `interval_s`."""
-    costs = await measure_unit_costs(settings.in_scratch(scratch / "costs"), say)
+    costs = await measure_unit_costs(settings.in_scratch(scratch / "costs"), interval_s, say)
     checks = []
     if check:
         checks = await check_model(settings.in_scratch(scratch / "check"), costs, say)
@@ -56,8 +58,9 @@ def print_report(report: CapacityReport) -> None:
     """Print the report as tables."""
     console = Console()
     costs = Table("unit", "gateway CPU", "database CPU", "round trips", "database", "client")
-    for name in ("keystroke", "prefetch", "message", "job"):
-        cost = getattr(report.unit_costs, name)
+    for name, cost in msgspec.structs.asdict(report.unit_costs).items():
+        if not isinstance(cost, Cost):
+            continue
         costs.add_row(
             name,
             f"{cost.gateway_cpu_ms:.2f} ms",
@@ -68,7 +71,10 @@ def print_report(report: CapacityReport) -> None:
         )
     console.print(costs)
     unit = report.unit_costs
+    if negative := negative_costs(unit):
+        console.print(f"Below zero, which is an error of measurement: {', '.join(negative)}.")
     console.print(
+        f"Of a keystroke, a server that only parses it takes {unit.bare_keystroke_cpu_ms:.2f} ms. "
         f"{unit.prefetches_per_message:.1f} prefetches for a message of "
         f"{unit.chars_per_message} characters. Memory: {unit.process_mib:.0f} MiB for a "
         f"gateway, {unit.idle_session_kib:.0f} KiB for an idle session, "

@@ -46,12 +46,12 @@ def running_server(
 
 
 @contextmanager
-def quiet_server(command: Sequence[str], port: int) -> Iterator[None]:
-    """Run another program that listens on a port, and discard its output."""
+def quiet_server(command: Sequence[str], port: int) -> Iterator[psutil.Process]:
+    """Run another program that listens on a port, discard its output, and yield its process."""
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
     try:
         wait_for(server, port)
-        yield
+        yield psutil.Process(server.pid)
     finally:
         server.terminate()
         server.wait()
