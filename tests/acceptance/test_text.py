@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from foremind.text.tokenization import visible
+from foremind.text.folding import visible
 from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.conftest import FIRST_RELATIONSHIP, PATIENCE, StartServer, owner_of
 

@@ -165,7 +165,7 @@ def _identifier(session: UUID | None) -> str:
 
 
 def _lore(active: ActiveLore, lorebook: Lorebook) -> dict[str, object]:
-    """Return the entries in the prompt, the ids of those that did not fit, and unusable ones."""
+    """Return the entries in the prompt, and the ids of those that did not fit or do not work."""
     return {
         "entries": [
             {"id": entry.id, "name": entry.name, "text": entry.text, "tokens": entry.tokens}
@@ -175,6 +175,7 @@ def _lore(active: ActiveLore, lorebook: Lorebook) -> dict[str, object]:
         "tokens": active.tokens,
         "left_out": list(active.left_out),
         "unusable": [asdict(problem) for problem in lorebook.problems],
+        "not_supported": {field: list(ids) for field, ids in lorebook.not_supported.items()},
     }
 
 

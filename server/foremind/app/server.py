@@ -355,6 +355,7 @@ async def _start_receiving(
         [
             freshness.on_announcement,
             context.index.on_announcement,
+            context.lorebooks.on_announcement,
             services.live_settings.on_announcement,
             context.cache.on_announcement,
             context.layer_cache.on_announcement,

@@ -12,9 +12,9 @@ from foremind.domain.companion_rules import ProfileRules, ScratchpadRules
 from foremind.llm.prompt.layout import Message
 from foremind.llm.prompt.quoted_lines import quoted
 from foremind.llm.prompt.sections import day_in_words, labelled
+from foremind.text.folding import visible
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.languages.prompt_words import language_name, language_of_messages
-from foremind.text.tokenization import visible
 
 Text = Annotated[str, Meta(min_length=1, max_length=2000)]
 Short = Annotated[str, Meta(min_length=1, max_length=300)]

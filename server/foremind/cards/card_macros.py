@@ -15,6 +15,7 @@ from hashlib import blake2b
 from foremind.cards.card_fields import MAX_TEXT_CHARS
 
 MAX_DEPTH = 16  # of macros within macros; deeper ones are left as they are
+DRAWN = 1 << 64
 _BRACES = re.compile(r"(\{\{|\}\}|<user>|<bot>)", re.IGNORECASE)
 _CHOICE = re.compile(r"(?<!\\),")
 _DICE = re.compile(r"\s*d?(\d{1,9})\s*", re.IGNORECASE)
@@ -49,6 +50,12 @@ def expand_card_macros(text: str, values: MacroValues, max_chars: int = MAX_TEXT
     for piece in _BRACES.split(text):
         expansion.take(piece)
     return expansion.finish()
+
+
+def drawn(*source: str) -> int:
+    """Return a number below `DRAWN` that is drawn at random; of the same source, the same."""
+    text = "\0".join(source).encode("utf-8", "replace")
+    return int.from_bytes(blake2b(text, digest_size=8).digest())
 
 
 class _Expansion:
@@ -134,6 +141,4 @@ class _Expansion:
     def _draw(self, count: int, argument: str, moment: str) -> int:
         """Return a number below `count`; two equal macros of a text draw for themselves."""
         self._drawn += 1
-        source = "\0".join([self._values.conversation, moment, str(self._drawn), argument])
-        digest = blake2b(source.encode("utf-8", "replace"), digest_size=8).digest()
-        return int.from_bytes(digest) % count
+        return drawn(self._values.conversation, moment, str(self._drawn), argument) % count

@@ -22,6 +22,13 @@ class CompanionFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     card: dict[str, Any] | None = None
 
 
+class Notice(msgspec.Struct, frozen=True):
+    """What was not taken of a card as it was written, by its field: a sentence for its author."""
+
+    field: str
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Companion:
     """A companion as stored; `version` increases with every change.

@@ -12,6 +12,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import re2
 
+from foremind.lore.javascript_patterns import JS_FLAGS, LITERAL, re2_syntax
+from foremind.text.folding import folded
+
 MAX_SCANNED_CHARS = 8_000  # of a message: its end
 MAX_SCANNED_BY_PATTERNS = 2_000  # likewise, by patterns
 MAX_PATTERNS = 500  # of a book
@@ -26,9 +29,8 @@ _UNSPACED += "\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff66-\uff9f\U00020000-\U0
 _MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0dff"
 _LETTER = re.compile(f"(?![{_UNSPACED}])(?:[^\\W_]|[{_MARKS}])")
 _WORD = re.compile(f"(?:(?![{_UNSPACED}])(?:[^\\W_]|[{_MARKS}]))+")
-_JS_ESCAPE = re.compile(r"\\u([0-9A-Fa-f]{4})")
-_LITERAL = re.compile(r"/(.+)/([a-z]*)", re.DOTALL)  # as JavaScript writes a pattern
-_JS_FLAGS = {"i": "i", "m": "m", "s": "s", "g": "", "u": "", "y": ""}
+# Categories of signs that are no part of a word that they touch: brackets, and symbols as emoji.
+_APART = {"Ps", "Pe", "Pi", "Pf", "So", "Sk"}
 
 
 class PlainKey(msgspec.Struct, frozen=True):
@@ -80,22 +82,25 @@ class KeyMatcher:
 
     def found_in(self, text: str) -> frozenset[int]:
         """Return the numbers of the keys that the end of a text contains."""
-        text = normalised(text[-MAX_SCANNED_CHARS:])
+        text = text[-MAX_SCANNED_CHARS:]
         found: set[int] = set()
         if self._exact:
-            self._exact.find(text, found)
+            self._exact.find(_as_key(text, case_sensitive=True), found)
         if self._folded:
-            self._folded.find(text.casefold(), found)
+            self._folded.find(_as_key(text), found)
         if self._patterns is not None:
-            encoded = text[-MAX_SCANNED_BY_PATTERNS:].encode("utf-8", "replace")
-            matches = self._patterns.Match(encoded) or ()  # None if there are none
-            found.update(self._pattern_numbers[match] for match in matches)
+            # As it is written, and as it is folded: a pattern may name the very sign, or its kind.
+            end = "\n".join(text[-MAX_SCANNED_BY_PATTERNS:].splitlines())
+            for written in {unicodedata.normalize("NFC", end), folded(end, lower=False)}:
+                matches = self._patterns.Match(written.encode("utf-8", "replace")) or ()
+                found.update(self._pattern_numbers[match] for match in matches)
         return frozenset(found)
 
 
-def normalised(text: str) -> str:
-    """Return a text in NFC, with each run of white space as one space."""
-    return " ".join(unicodedata.normalize("NFC", text).split())
+def _as_key(text: str, *, case_sensitive: bool = False) -> str:
+    """Return a text or a plain key as they are compared, with white space as one space each."""
+    text = " ".join(folded(text, lower=not case_sensitive).split())
+    return text if case_sensitive else text.casefold()
 
 
 class _PlainIndex:
@@ -109,9 +114,7 @@ class _PlainIndex:
         return bool(self._by_word or self._by_start)
 
     def add(self, number: int, key: PlainKey) -> None:
-        text = normalised(key.text)
-        if not key.case_sensitive:
-            text = text.casefold()
+        text = _as_key(key.text, case_sensitive=key.case_sensitive)
         word = _WORD.match(text) if key.whole_words else None
         if word is not None:
             self._by_word[word.group()].append((text, number))
@@ -128,7 +131,8 @@ class _PlainIndex:
             for start in range(len(text)):
                 for key, number, whole_words in self._starting(text[start : start + 2]):
                     if text.startswith(key, start) and (
-                        not whole_words or _ends_word(text, start, key)
+                        not whole_words
+                        or (_begins_word(text, start, key) and _ends_word(text, start, key))
                     ):
                         found.add(number)
 
@@ -138,22 +142,34 @@ class _PlainIndex:
             yield from self._by_start.get(pair[0], ())
 
 
+def _begins_word(text: str, start: int, key: str) -> bool:
+    """Return whether what is before a key in a text is no part of a word with it."""
+    return start == 0 or _LETTER.match(text, start - 1) is None or _is_apart(key[0])
+
+
 def _ends_word(text: str, start: int, key: str) -> bool:
-    """Return whether a key in a text ends where a word does, or no word can end."""
-    return _LETTER.match(key, len(key) - 1) is None or _LETTER.match(text, start + len(key)) is None
+    """Return whether what follows a key in a text is no part of a word with it: 7 in "C#7" is."""
+    return _LETTER.match(text, start + len(key)) is None or _is_apart(key[-1])
+
+
+def _is_apart(character: str) -> bool:
+    """Return whether a letter next to a character is of another word."""
+    if _LETTER.match(character) is not None:
+        return False
+    return character.isalnum() or unicodedata.category(character) in _APART
 
 
 def _usable_source(key: PatternKey) -> str | None:
     """Return the RE2 syntax of a pattern; None if RE2 cannot run it, or it is too large."""
-    literal = _LITERAL.fullmatch(key.text)
+    literal = LITERAL.fullmatch(key.text)
     if literal is None:
         source, flags = key.text, "" if key.case_sensitive else "i"
     else:
         source, given = literal.groups()
-        if any(flag not in _JS_FLAGS for flag in given):
+        if any(flag not in JS_FLAGS for flag in given):
             return None
-        flags = "".join(sorted({_JS_FLAGS[flag] for flag in given}))
-    source = _JS_ESCAPE.sub(r"\\x{\1}", source)
+        flags = "".join(sorted({JS_FLAGS[flag] for flag in given}))
+    source = re2_syntax(source)
     source = f"(?{flags}:{source})" if flags else source
     try:
         re2.compile(source, _options(_PATTERN_BYTES))

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import chain
 
+from foremind.text.folding import composed
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES, UNSPACED, Language
 from foremind.text.tokenization import (
     SUFFIXES,
     UNSPACED_RUN,
-    composed,
     is_stop_run,
     stem_of,
     written_words_of,

@@ -11,7 +11,6 @@ the like do ("May I", "Mark my words", "Hope you are well").
 """
 
 import re
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
@@ -22,6 +21,7 @@ import numpy.typing as npt
 import Stemmer
 
 from foremind.runtime.erasable_cache import erasable_cache
+from foremind.text.folding import composed, folded
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES, UNSPACED, Language
 
@@ -53,30 +53,9 @@ _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _MARKS = r"\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0dff\u1000-\u109f"
 _LETTERS = rf"[^\W_]+(?:[{_MARKS}]+[^\W_]*)*"
 _MARKED_WORD = re.compile(rf"{_LETTERS}(?:'{_LETTERS})*")
-# What is typed for an apostrophe. NFKC would make a space and a mark of some.
-_APOSTROPHES = str.maketrans(dict.fromkeys("\u2018\u2019\u02bc\u2032\u00b4`\uff07", "'"))
-# Joiners show between letters of scripts that they shape (Arabic, Indic, Mongolian) and in emoji.
-_SHAPED = (
-    "\u0600-\u06ff\u0700-\u077f\u08a0-\u08ff\u0900-\u0dff\u1800-\u18af\ufb50-\ufdff\ufe0f\ufe70-\ufefc"
-    "\u00a9\u00ae\u2190-\u2bff\u3030\U0001f000-\U0001faff"
-)
-# What nobody sees, and a model reads: controls, zero widths, directions, tags, fillers, hyphens.
-_INVISIBLE = (
-    "\0-\x08\x0b\x0e-\x1f\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
-    "\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-)
-# Looked for first, because most texts have none: four times faster than `_HIDDEN`.
-_MAYBE_HIDDEN = re.compile(f"[{_INVISIBLE}\u200c\u200d\ufe00-\ufe0f]")
-# A character has one variation selector; more of them can spell anything.
-_HIDDEN = re.compile(
-    f"[{_INVISIBLE}]|(?<![{_SHAPED}])[\u200c\u200d]|[\u200c\u200d](?![{_SHAPED}])"
-    r"|(?<![^\s\ufe00-\ufe0f])[\ufe00-\ufe0f]"
-)
 _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]+")
 _MAX_CACHED_CHARS = 500  # of a text whose terms are kept: a sentence, a note or a word
 _MAX_WORD_CHARS = 64  # longer "words" are noise
-# NFKC expands some characters to eighteen, so its result is cut to this multiple of the length.
-_MAX_EXPANSION, _SHORT_TEXT_CHARS = 2, 64
 #: The maximum length of a message. A longer reply is scored by its beginning, indexed by the terms
 #: of twice as much, and tokenized in chunks where all its words are needed.
 MAX_CHARS = 16_000
@@ -128,25 +107,12 @@ def words_of(text: str) -> list[str]:
 
     A long text is split into chunks, since a regex search holds the GIL until it ends.
     """
-    return [word for chunk in _chunks(text) for word in _words_of(_normalized(chunk))]
+    return [word for chunk in _chunks(text) for word in _words_of(folded(chunk))]
 
 
 def written_words_of(text: str) -> list[str]:
     """Return the words of `text` in order, as they are written."""
     return [word for chunk in _chunks(text) for word in _words_of(composed(chunk))]
-
-
-def visible(text: str) -> str:
-    """Return `text` without invisible characters, by which words could be hidden from readers."""
-    if (text.isascii() and text.isprintable()) or _MAYBE_HIDDEN.search(text) is None:
-        return text
-    return _HIDDEN.sub("", text)
-
-
-def composed(text: str) -> str:
-    """Return `text` in NFKC, without invisible characters, with apostrophes of one kind."""
-    max_chars = _MAX_EXPANSION * len(text) + _SHORT_TEXT_CHARS
-    return unicodedata.normalize("NFKC", visible(text).translate(_APOSTROPHES))[:max_chars]
 
 
 def unspaced_chars(text: str) -> int:
@@ -166,11 +132,6 @@ def _chunks(text: str) -> Iterator[str]:
             end = spaces[-1] if spaces else end
         yield text[start:end]
         start = end
-
-
-def _normalized(text: str) -> str:
-    # The lower case of İ is i with a dot above.
-    return composed(text).lower().replace("i\u0307", "i")
 
 
 def _words_of(normalized: str) -> list[str]:
@@ -200,7 +161,7 @@ def _cached_terms(text: str, language: str) -> tuple[str, ...]:
 def _terms_in(text: str, language: Language) -> list[str]:
     terms: list[str] = []
     for chunk in _chunks(text):
-        normalized = _normalized(chunk)
+        normalized = folded(chunk)
         if not normalized.isascii():
             runs = [run for match in UNSPACED_RUN.findall(normalized) for run in _ngrams(match)]
             terms += [term for term in runs if not _is_stop_ngram(term)]

@@ -7,12 +7,15 @@ from functools import partial
 
 import structlog
 
-from foremind.cards.card_macros import MacroValues, expand_card_macros
+from foremind.cards.card_fields import character_name
+from foremind.cards.card_macros import DRAWN, MacroValues, drawn, expand_card_macros
+from foremind.domain.announcements import Announcement, MemoriesForgotten
 from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.policy import LayerPolicy
-from foremind.llm.prompt.character import last_turn_of
+from foremind.llm.prompt.character import ANYBODY, last_turn_of
 from foremind.llm.prompt.layout import PastTurn
+from foremind.llm.prompt.quoted_lines import without_tags
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.lore.activation import NO_LORE, ActiveLore, ScannedMessage, activate
 from foremind.lore.lorebook import MAX_CONTENT_CHARS, NO_LOREBOOK, Lorebook, lorebook_in
@@ -34,34 +37,50 @@ class Lorebooks:
     """The lorebooks in use, within 128 MiB; the least recently used are parsed again."""
 
     def __init__(self) -> None:
-        self._books: ByteBoundedCache[tuple[int, int], Lorebook] = ByteBoundedCache(
+        self._books: ByteBoundedCache[tuple[int, int, str], Lorebook] = ByteBoundedCache(
             MAX_BYTES, lambda book: book.size_bytes
         )
         self._one_at_a_time = asyncio.Lock()  # parsing takes a thread, for up to half a second
 
-    async def load(self, companion: Companion) -> Lorebook:
-        """Return a companion's lorebook; what of it is unusable is logged once, by entry."""
+    async def load(self, companion: Companion, user: str = ANYBODY) -> Lorebook:
+        """Return a companion's lorebook; what of it is unusable is logged once, by entry.
+
+        Args:
+            user: the player's name, which keys may have.
+        """
         if not has_lorebook(companion):
             return NO_LOREBOOK
-        key = companion.id, companion.version
+        book = await self._load(companion, "")
+        if book.names_user and user != ANYBODY:
+            return await self._load(companion, user)
+        return book
+
+    def on_announcement(self, announcement: Announcement) -> None:
+        """Drop what has a player's name after an erasure."""
+        if isinstance(announcement, MemoriesForgotten):
+            for key in [key for key in self._books if key[-1]]:
+                del self._books[key]
+
+    async def _load(self, companion: Companion, user: str) -> Lorebook:
+        key = companion.id, companion.version, user
         book = self._books.get(key)
         if book is not None:
             return book
         async with self._one_at_a_time:
             book = self._books.get(key)
             if book is None:
-                book = await asyncio.to_thread(partial(_parse, companion))
+                book = await asyncio.to_thread(partial(_parse, companion, user))
                 self._books.put(key, book)
         return book
 
 
-def _parse(companion: Companion) -> Lorebook:
+def _parse(companion: Companion, user: str) -> Lorebook:
     try:
-        book = Lorebook.parse(lorebook_in(companion.card))
+        book = Lorebook.parse(lorebook_in(companion.card), character_name(companion), user)
     except InvalidMessage as error:  # a card is checked when it is stored, perhaps by older bounds
         _log.warning("lorebook.unusable", companion=companion.slug, param=error.param)
         return NO_LOREBOOK
-    for problem in book.problems[:_MAX_REPORTED]:
+    for problem in [] if user else book.problems[:_MAX_REPORTED]:
         _log.warning(
             "lorebook.entry_unusable",
             companion=companion.slug,
@@ -120,13 +139,9 @@ async def lore_for(
     history = mark_of(turns)
     if not has_lorebook(companion):
         return DraftLore(NO_LORE, history)
-    book = await lorebooks.load(companion)
-    expand = partial(
-        expand_card_macros,
-        values=replace(macros, moment=last_turn_of(turns)),
-        max_chars=MAX_CONTENT_CHARS,
-    )
-    work = partial(active_lore, book, policy, tuple(turns), draft, expand)
+    book = await lorebooks.load(companion, macros.user)
+    values = replace(macros, moment=last_turn_of(turns))
+    work = partial(active_lore, book, policy, tuple(turns), draft, values)
     return DraftLore(await run_or_offload(_effort(book, turns, draft), work), history)
 
 
@@ -135,16 +150,24 @@ def active_lore(
     policy: LayerPolicy,
     turns: Sequence[PastTurn],
     draft: str,
-    expand: Callable[[str], str],
+    values: MacroValues,
 ) -> ActiveLore:
     """Return what a draft activates after some turns, oldest first. Pure."""
+
+    def expand(content: str) -> str:
+        return without_tags(expand_card_macros(content, values, MAX_CONTENT_CHARS))
+
+    def draw(moment: str) -> float:
+        return drawn(values.conversation, moment) / DRAWN
+
     depth = _scanned_turns(book, turns)
-    messages = [ScannedMessage(True, book.matcher.found_in(draft))]
+    messages = [ScannedMessage(True, book.matcher.found_in(draft), draft)]
     for place, turn in enumerate(reversed(turns)):
         keys = turn.keys_in(book.matcher) if place < depth else frozenset[int]()
-        messages.append(ScannedMessage(turn.speaker == "user", keys))
+        messages.append(ScannedMessage(turn.speaker == "user", keys, turn.content))
     max_tokens = int(policy.context_tokens * LORE_SHARE)
-    return activate(book, messages, counter_for(policy.tokenizer), max_tokens, expand)
+    count = counter_for(policy.tokenizer)
+    return activate(book, messages, count, max_tokens, expand, draw)
 
 
 def _scanned_turns(book: Lorebook, turns: Sequence[PastTurn]) -> int:

@@ -21,9 +21,9 @@ from foremind.llm.prompt.sections import (
     vault_line,
 )
 from foremind.llm.prompt.token_counter import estimate_tokens
+from foremind.text.folding import visible
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.languages.prompt_words import prompt_words
-from foremind.text.tokenization import visible
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 

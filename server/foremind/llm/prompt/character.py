@@ -14,12 +14,14 @@ from foremind.cards.card_macros import MacroValues, expand_card_macros
 from foremind.domain.companion import Companion
 from foremind.domain.user import NO_NAME
 from foremind.llm.prompt.layout import PastTurn
+from foremind.llm.prompt.quoted_lines import without_tags
 from foremind.llm.prompt.token_counter import CountTokens
 from foremind.runtime.erasable_cache import erasable_cache
 
 EXAMPLES_SHARE = 1 / 8  # of the model's context, at most, for the examples of a card
 _CACHED = 64  # personas with their examples, of a few thousand characters each
-_ANYBODY = "you"  # what {{user}} stands for if the name is not known
+#: What {{user}} stands for if the name is not known.
+ANYBODY = "you"
 _EXAMPLES = "How {{char}} talks, in examples:"
 
 
@@ -55,13 +57,15 @@ def character_of(
     return Character(
         companion.name,
         _persona(companion.persona, tuple(examples_of(companion)), values, limit, count),
-        expand_card_macros(closing_instructions(companion), replace(values, moment=last_turn)),
+        without_tags(
+            expand_card_macros(closing_instructions(companion), replace(values, moment=last_turn))
+        ),
     )
 
 
 def macro_values(companion: Companion, user_name: str, conversation: str) -> MacroValues:
     """Return what the macros of a companion's card stand for, all through a conversation."""
-    user = _ANYBODY if user_name == NO_NAME else user_name
+    user = ANYBODY if user_name == NO_NAME else user_name
     return MacroValues(character_name(companion), user, conversation)
 
 

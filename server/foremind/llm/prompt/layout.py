@@ -20,12 +20,12 @@ from foremind.domain.user import NO_NAME
 from foremind.llm.prompt.quoted_lines import quoted
 from foremind.llm.prompt.sections import Section
 from foremind.lore.activation import NO_LORE, ActiveEntry, ActiveLore
+from foremind.lore.book_fields import Role
 from foremind.lore.key_matcher import KeyMatcher
-from foremind.lore.lorebook import Role
+from foremind.text.folding import visible
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.languages.prompt_words import date_in, prompt_words
 from foremind.text.sentences import sentence_keys_in
-from foremind.text.tokenization import visible
 
 
 class Message(TypedDict):

@@ -13,12 +13,15 @@ from collections.abc import Callable, Mapping, Sequence, Set
 import msgspec
 from msgspec.structs import replace
 
+from foremind.domain.settings.setting_definitions import LAYERS
+from foremind.text.folding import visible
 from foremind.text.sentences import is_day, sentence_keys, sentences_in
-from foremind.text.tokenization import visible
 
 _MIN_WORDS = 6  # of a truncated sentence, where not even one sentence of a line fits
 _ELLIPSIS = "…"
 
+# What opens or closes a tag of the prompt.
+_PROMPT_TAG = re.compile(rf"<(?=[\s/]*(?:lore|instructions|{'|'.join(LAYERS)})\b)", re.IGNORECASE)
 # Characters that could close a tag or begin a line.
 _ESCAPED = re.compile("[<\x7f\x85\u2028\u2029]")
 
@@ -27,6 +30,11 @@ def quoted(text: str) -> str:
     """Return `text` on one line in quotation marks; it can close neither them nor any tag."""
     written = json.dumps(visible(text), ensure_ascii=False)
     return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", written)
+
+
+def without_tags(text: str) -> str:
+    """Return the text of a card, in which what looks like a tag of the prompt is none."""
+    return _PROMPT_TAG.sub(r"\\u003c", visible(text))
 
 
 class Quote(msgspec.Struct, frozen=True, gc=False):

@@ -30,9 +30,9 @@ from foremind.llm.prompt.token_budget import BudgetShare, allocate_tokens
 from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.lore.activation import NO_LORE, ActiveEntry, ActiveLore
 from foremind.lore.lorebook import Placement
+from foremind.text.folding import visible
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES
 from foremind.text.languages.prompt_words import prompt_words
-from foremind.text.tokenization import visible
 from foremind_eval.doubles.model_server import alternates
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
