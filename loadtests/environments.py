@@ -7,7 +7,11 @@ from pathlib import Path
 
 
 def environment(folder: Path, requirements: Path) -> Path:
-    """Return the Python of a virtual environment, creating it if it does not exist."""
+    """Return the Python of a virtual environment, creating it if it does not exist.
+
+    Its path is absolute: it is run from other folders.
+    """
+    folder = folder.absolute()
     python = folder / "bin" / "python"
     if not (folder / "made").exists():
         print(f"Creating the environment {folder.name} (once) ...")

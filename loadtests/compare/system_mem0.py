@@ -11,18 +11,29 @@ from mem0 import Memory
 
 
 class PrecomputedEmbedder:
-    """Replaces mem0's embedder with vectors computed beforehand."""
+    """Replaces mem0's embedder with vectors computed beforehand.
+
+    Texts are known by their words: mem0 strips and collapses the spaces between them.
+    """
 
     def __init__(self) -> None:
-        self.vectors: dict[str, Vector] = {}
+        self._vectors: dict[str, Vector] = {}
+
+    def keep(self, text: str, vector: Vector) -> None:
+        """Keep the vector of a text."""
+        self._vectors[_words(text)] = vector
 
     def embed(self, text: str, memory_action: str | None = None) -> Vector:
         """Return the vector of a text."""
-        return self.vectors[text]
+        return self._vectors[_words(text)]
 
     def embed_batch(self, texts: list[str], memory_action: str | None = None) -> list[Vector]:
         """Return the vectors of texts."""
-        return [self.vectors[text] for text in texts]
+        return [self.embed(text) for text in texts]
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
 
 
 class Mem0Store:
@@ -33,7 +44,7 @@ class Mem0Store:
 
     def search(self, text: str, vector: Vector, limit: int) -> list[str]:
         """Search by vector."""
-        self._embedder.vectors[text] = vector
+        self._embedder.keep(text, vector)
         response = self._memory.search(
             text, filters={"user_id": self._name}, top_k=limit, threshold=0.0
         )
@@ -58,7 +69,7 @@ def open_store(name: str, turns: list[dict[str, Any]]) -> dict[str, Store]:
     embedder = PrecomputedEmbedder()
     memory.embedding_model = embedder
     for turn in turns:
-        embedder.vectors[turn["text"]] = turn["vector"]
+        embedder.keep(turn["text"], turn["vector"])
         memory.add(turn["text"], user_id=name, infer=False, metadata={"turn": turn["id"]})
     return {"mem0, pgvector": Mem0Store(memory, embedder, name)}
 
