@@ -2,6 +2,10 @@
 
     locust -f loadtests/locustfile.py --headless -u 40 -r 10 -t 2m --host ws://127.0.0.1:8770
 
+They talk with the companion that FOREMIND_COMPANION names, by default `wren`. FOREMIND_TOKEN holds
+the tokens for a server that requires them, separated by commas: typists take turns at them, and
+those with the same one are one user, whose rates and sessions are limited.
+
 `make load` starts a server for this and writes a report. Locust runs on gevent, so the client is
 websocket-client; Foremind's own needs asyncio.
 """
@@ -25,6 +29,8 @@ from locust import User, events, task
 from typing_model import ENTER_AFTER_S, TYPISTS
 
 _numbers = itertools.count()
+_COMPANION = os.environ.get("FOREMIND_COMPANION") or "wren"
+_TOKENS = [token for token in os.environ.get("FOREMIND_TOKEN", "").split(",") if token]
 _outcomes: Counter[str] = Counter()
 _times: defaultdict[str, list[float]] = defaultdict(list)  # bounded by the length of the run
 
@@ -53,8 +59,10 @@ class TypistUser(User):
         self.socket = websocket.create_connection(f"{self.host}/v1/ws", timeout=60)
         self.events: Queue[dict[str, Any]] = Queue()
         self.reader = gevent.spawn(self.read)
-        user = {"id": f"typist-{number}", "name": f"Typist {number}"}
-        self.write({"type": "session.open", "companion": "wren", "user": user})
+        who: dict[str, Any] = {"user": {"id": f"typist-{number}", "name": f"Typist {number}"}}
+        if _TOKENS:
+            who = {"token": _TOKENS[number % len(_TOKENS)]}
+        self.write({"type": "session.open", "companion": _COMPANION, **who})
         self.expect("session.opened")
         self.report("session open", started)
 

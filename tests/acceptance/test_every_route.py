@@ -459,6 +459,29 @@ async def test_every_route_requires_its_scope(start: StartServer) -> None:
     assert await d.state_digest() == before
 
 
+async def test_no_route_takes_another_user_than_the_tokens_own(start: StartServer) -> None:
+    """It is refused, not answered as if that user had nothing."""
+    d = await seeded_server(start, auth_secret=SECRET)
+    before = await d.state_digest()
+    scopes = sorted(SCOPES - {"admin", "host"})
+    expires_at = ManualClock().now().timestamp() + 3600
+    bearer = f"Bearer {token(sub='eve', scopes=scopes, exp=expires_at)}"
+    takes_a_user = {
+        (operation.method, d.fill(operation.path))
+        for operation in OPERATIONS
+        if operation.scope not in (None, "admin")
+    }
+    asked = 0
+    for method, path, body in d.requests:
+        if (method, path.partition("?")[0]) in takes_a_user:
+            response = await d.send(method, path, body, authorization=bearer)  # ?user=ana
+            assert_refused(response, 403)
+            assert response.json()["error"]["param"] == "user", (method, path)
+            asked += 1
+    assert asked > 20
+    assert await d.state_digest() == before
+
+
 _ID = re.compile(r"(^|_)id$|^(next_after|superseded_by|reply_to|turn|session)$")
 _IDS = re.compile(r"^(again|sources)$")
 

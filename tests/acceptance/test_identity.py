@@ -218,7 +218,7 @@ async def test_admin_access_to_a_users_memories_is_audited(start: StartServer) -
     (relationship,) = (await get(server, "/v1/relationships", token())).json()
     path = f"/v1/relationships/{relationship['id']}/memories"
     assert (await get(server, path, token(sub="eve"))).status_code == 404
-    assert (await get(server, path + "?user=ana", token(sub="eve"))).status_code == 404
+    assert (await get(server, path + "?user=ana", token(sub="eve"))).status_code == 403
     admin_token = token(sub="chief", scopes=["admin"])
     assert (await get(server, path, admin_token)).status_code == 404
     assert (await get(server, path + "?user=ana", admin_token)).status_code == 200

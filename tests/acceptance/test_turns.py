@@ -199,6 +199,25 @@ async def test_requests_with_one_id_at_the_same_time_get_one_reply(start: StartS
     assert len(script.player_requests) == 1
 
 
+async def test_a_session_is_logged_once_as_it_closes(
+    start: StartServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many windows it had, and however many turns were made of it over HTTP."""
+    server = await start()
+    first, second = await server.connect(), await server.connect()
+    opened = await first.open_session("wren", user_id="ana", name="Ana")
+    await second.open_session("wren", user_id="ana", name="Ana")
+    door = await door_to(server)
+    for number in range(3):
+        assert (await door.turn("Hello", f"t{number}")).status_code == 200
+    await eventually(lambda: len(server.app.registry.sessions()) == 2)
+    await server.app.registry.drain(0)
+    await server.app.registry._tasks.finish()
+    closed = [message for message in map(str, caplog.messages) if "session.closed" in message]
+    assert len(closed) == 1
+    assert opened["session_id"] in closed[0]
+
+
 async def test_a_client_that_leaves_a_stream_stops_the_reply(
     start: StartServer, caplog: pytest.LogCaptureFixture
 ) -> None:

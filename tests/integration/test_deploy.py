@@ -33,9 +33,13 @@ def exported() -> set[str]:
     """The names of what this version counts, as Prometheus stores them."""
     names = set()
     for metric in Metrics().registry.collect():
-        kinds = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
+        kinds = {
+            "counter": ("_total",),
+            "histogram": ("_bucket", "_sum", "_count"),
+            "info": ("_info",),
+        }
         names |= {metric.name + suffix for suffix in kinds.get(metric.type, ("",))}
-    return names
+    return {name for name in names if name.startswith("foremind_")}  # others are the process's
 
 
 def labels_of(name: str) -> set[str]:

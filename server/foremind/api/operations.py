@@ -60,7 +60,7 @@ _DRY_RUN: dict[str, Any] = {"type": "boolean", "default": False} | {
 }
 _USER = TEXT | {
     "description": "In open mode, the user who makes the request. With a token of scope `admin`, "
-    "the user on whose behalf it is made. Ignored with any other token.",
+    "the user on whose behalf it is made. With any other token only its own user.",
 }
 _PAGE: dict[str, dict[str, Any]] = {
     "after": ID

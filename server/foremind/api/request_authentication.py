@@ -34,6 +34,7 @@ class RequestAuthenticator:
 
         Raises:
             NotAuthenticated: there is no valid token, or in open mode no user.
+            NotAllowed: another user is named, without the scope `admin`.
             RateLimited: the user sends too many requests.
         """
         principal = await self._authority.authenticate_request(
@@ -49,12 +50,13 @@ class RequestAuthenticator:
 
         Raises:
             NotAuthenticated: there is no valid token.
+            NotAllowed: another user is named, without the scope `host` or `admin`.
             RateLimited: the user sends too many requests.
         """
         if self._settings.open_mode:
             self._limit_rate("")
             return None
-        principal = await self._authority.authenticate_token(_bearer_token(request))
+        principal = await self._bearer(request)
         self._limit_rate(principal.user_id)
         request.state.connection.mark_identified()
         return principal
@@ -64,11 +66,12 @@ class RequestAuthenticator:
 
         Raises:
             NotAuthenticated: there is no valid token.
+            NotAllowed: the query names another user, without the scope `host` or `admin`.
             RateLimited: a caller that acts only for itself sends too many requests.
         """
         if self._settings.open_mode:
             return None
-        caller = await self._authority.authenticate_token(_bearer_token(request))
+        caller = await self._bearer(request)
         if not caller.allows("host"):
             self._limit_rate(caller.user_id)
         request.state.connection.mark_identified()
@@ -107,14 +110,16 @@ class RequestAuthenticator:
             RateLimited: there are too many requests for this user.
         """
         if caller is not None and not caller.allows("host"):
-            if user_id not in (None, caller.user_id):
-                raise NotAllowed(
-                    "user: expected the token's own user, or a token with the scope host",
-                    param="user",
-                )
+            _check_own(caller, user_id)
             if name is not None:
                 raise InvalidMessage("name: expected none, as the token says it", param="name")
         return self.player(caller, user_id, name)
+
+    async def _bearer(self, request: Request) -> Principal:
+        principal = await self._authority.authenticate_token(_bearer_token(request))
+        if not principal.allows("host"):
+            _check_own(principal, request.query_params.get("user") or None)
+        return principal
 
     def _limit_rate(self, user_id: str) -> None:
         now = self._clock.monotonic()
@@ -127,6 +132,13 @@ class RequestAuthenticator:
                 f"At most {self._settings.http_per_s:g} requests a second.", retry_after_s=wait
             )
         bucket.take(now)
+
+
+def _check_own(principal: Principal, user_id: str | None) -> None:
+    if user_id not in (None, principal.user_id):
+        raise NotAllowed(
+            "user: expected the token's own user, or a token with the scope host", param="user"
+        )
 
 
 def _bearer_token(request: Request) -> str | None:

@@ -71,14 +71,20 @@ class Authority:
         Raises:
             NotAuthenticated: the token is missing, invalid, expired or revoked, or no user is
                 given.
+            NotAllowed: another user is named, without the scope `admin`.
             InvalidMessage: the user id is too long.
         """
+        user = _requested_user(user_id)
         if not self._settings.open_mode:
             principal = await self.authenticate_token(token)
             if principal.admin:
-                return replace(principal, on_behalf_of=_requested_user(user_id))
+                return replace(principal, on_behalf_of=user)
+            if user not in (None, principal.user_id):
+                raise NotAllowed(
+                    "user: expected the token's own user, or a token with the scope admin",
+                    param="user",
+                )
             return principal
-        user = _requested_user(user_id)
         if user is None:
             raise NotAuthenticated("user: expected the id of a user", param="user")
         return Principal(user, name_of(None, user), scopes=SCOPES)

@@ -245,6 +245,8 @@ class SessionRegistry:
         self._index = SessionIndex()
         self._places = SessionPlaces(settings)
         self._pending: set[PendingSession] = set()
+        #: Sessions that a request over HTTP opened for its turn; nobody follows these in a log.
+        self._single: set[Session] = set()
         #: Held while a session is read from the database.
         self.read_slots = asyncio.Semaphore(_MAX_CONCURRENT_READS)
         self._user_budgets: LRUCache[str, UserBudget] = LRUCache(_MAX_USERS)
@@ -320,10 +322,12 @@ class SessionRegistry:
         self._places.take(user_id)
         pending.reserved = True
 
-    def add(self, session: Session, pending: PendingSession) -> None:
+    def add(self, session: Session, pending: PendingSession, *, for_one_turn: bool = False) -> None:
         """Add a session in its reserved place, and pass it the announcements made meanwhile."""
         pending.reserved = False
         self._index.add(session)
+        if for_one_turn:
+            self._single.add(session)
         session.on_turn = partial(self._share_turn, session)
         self._metrics.sessions.set(len(self._index))
         self._sweeper.schedule(session)
@@ -337,15 +341,21 @@ class SessionRegistry:
             self._sweeper.schedule(session)
 
     def end(self, session: Session, grace_s: float = 0.0) -> None:
-        """End a session in the background; a reply in progress may continue for `grace_s`."""
+        """End a session in the background; a reply in progress may continue for `grace_s`.
+
+        It is logged once, however many windows it had.
+        """
         if session not in self._index:
             return
         session.end()
         self._index.remove(session)
+        single = session in self._single
+        self._single.discard(session)
+        logged = not single and self._single.issuperset(self._index.windows(session.id))
         self._sweeper.forget(session)
         self._places.release(session.principal.effective_user_id)
         self._metrics.sessions.set(len(self._index))
-        self._tasks.begin(self._close(session, grace_s), "session-close")
+        self._tasks.begin(self._close(session, grace_s, logged=logged), "session-close")
 
     def sessions(self) -> list[Session]:
         """Return all sessions of this process, with or without a connection."""
@@ -450,7 +460,7 @@ class SessionRegistry:
         self.end(session)
         return True
 
-    async def _close(self, session: Session, grace_s: float) -> None:
+    async def _close(self, session: Session, grace_s: float, *, logged: bool) -> None:
         deadline = self._clock.monotonic() + grace_s
         while session.busy and not self._stopping and self._clock.monotonic() < deadline:
             await self._clock.sleep(_POLL_S)
@@ -458,7 +468,8 @@ class SessionRegistry:
             await session.close()
         except ForemindError as error:
             _log.warning("session.not_closed", session_id=session.id, reason=error.code)
-        _log.info("session.closed", session_id=session.id)
+        if logged:
+            _log.info("session.closed", session_id=session.id)
 
     def _all(self) -> list[Session]:
         return self._index.all()

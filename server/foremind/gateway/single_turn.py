@@ -421,7 +421,7 @@ class SingleTurns:
                     language=hints.language_tag,
                 )
             pending.check()
-            registry.add(session, pending)
+            registry.add(session, pending, for_one_turn=True)
             return session
 
 

@@ -1,6 +1,8 @@
 """Prometheus metrics: counts and durations, never text."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+
+from foremind import __version__
 
 # From a cache lookup (tens of microseconds) to a slow language model (tens of seconds).
 _SECONDS = (
@@ -14,6 +16,10 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        Info("foremind_build", "The version that runs.", registry=self.registry).info(
+            {"version": __version__}
+        )
         self.stage_seconds = Histogram(
             "foremind_stage_seconds",
             "Duration of a stage: embed, search, prepare, ready, store, first_token, reply.",
