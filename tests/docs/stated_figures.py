@@ -227,9 +227,8 @@ def _compare_independent(result: Any) -> Iterator[Statement]:
         )
     yield (
         "README.md",
-        f"({questions} questions, the same vectors for all), the top ten results held "
-        f"{recall[ours]} of the evidence for a question, found in "
-        f"{named[ours]['search_ms_p50']:.2f} ms; LanceDB's full text held "
+        f"({questions} questions, the same vectors), the top ten held {recall[ours]} of the "
+        f"evidence, found in {named[ours]['search_ms_p50']:.2f} ms; LanceDB's full text held "
         f"{recall['LanceDB full text']}, its hybrid search {recall['LanceDB hybrid']}, txtai "
         f"{recall['txtai hybrid']}, Chroma {recall['Chroma']} and mem0 {recall['mem0, pgvector']}.",
     )

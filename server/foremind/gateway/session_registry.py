@@ -343,7 +343,7 @@ class SessionRegistry:
     def end(self, session: Session, grace_s: float = 0.0) -> None:
         """End a session in the background; a reply in progress may continue for `grace_s`.
 
-        It is logged once, however many windows it had.
+        That is logged once for an id, which two of them may have for a moment.
         """
         if session not in self._index:
             return
