@@ -71,7 +71,6 @@ async def test_an_endless_line_fails_only_the_reply(start: StartServer) -> None:
             await client.send("Hello")
             done = await client.expect("response.done")
             assert (done["status"], done["error"]["code"]) == ("failed", "model_broken")
-            assert "more data than a reply" in done["error"]["message"]
 
 
 async def test_the_complete_part_of_a_timed_out_answer_is_kept(start: StartServer) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import re
 
 import pytest
+from structlog.testing import capture_logs
 
 from foremind_client import Client
 from foremind_eval.doubles.model_server import Script, chunk_line, scripted_model
@@ -65,7 +66,8 @@ async def test_the_model_is_asked_before_the_message_is_stored_but_nothing_is_se
 @pytest.mark.parametrize(
     ("script", "code"),
     [
-        (Script(status=500), "model_refused"),
+        (Script(status=500), "model_broken"),
+        (Script(status=429), "model_busy"),
         (Script(status=401), "model_refused"),
         (Script(body="<html>What?</html>"), "model_broken"),
         (Script(body="data: {nonsense\n\n"), "model_broken"),
@@ -269,12 +271,21 @@ async def test_a_stream_that_does_not_say_that_it_is_complete_is_not(
         )
 
 
-async def test_the_error_for_a_reply_of_reasoning_only_says_what_to_do(start: StartServer) -> None:
-    """The token limit was reached before the reply began."""
-    async with scripted_model(Script(reply=lambda _: ["<think>", "Hm. "] * 3)) as model:
-        client = await (await start(llm_url=model.url)).session()
-        await client.send("Hello", "m1")
-        done = await client.expect("response.done")
+async def test_the_log_says_of_a_failed_reply_what_to_do(start: StartServer) -> None:
+    """As a warning with its code, durations and companion; the player is told none of it."""
+    script = Script(reply=lambda _: ["<think>", "Hm. "] * 3)  # thinks until its limit is reached
+    with capture_logs() as logged:
+        async with scripted_model(script) as model:
+            client = await (await start(llm_url=model.url, llm_model="small")).session()
+            await client.send("A secret of mine", "m1")
+            done = await client.expect("response.done")
+    (line,) = [line for line in logged if line["event"] == "response.done"]
     assert done["status"] == "failed"
-    assert done["error"]["code"] == "model_broken"
-    assert "thought aloud" in done["error"]["message"]
+    assert done["error"]["code"] == line["code"] == "model_broken"
+    assert line["log_level"] == "warning"
+    assert (line["companion"], line["model"]) == ("wren", "small")
+    assert line["first_token_ms"] is None
+    assert line["total_ms"] >= 0
+    assert "thought aloud" in line["detail"]
+    assert "thought aloud" not in done["error"]["message"]
+    assert "secret" not in repr(logged)

@@ -7,7 +7,8 @@ from foremind.gateway.transport import channel
 from tests.conftest import ROOT
 
 _CODE = re.compile(
-    r'\bcode *= *(?:code or )?"(\w+)"|_mapped_errors\([\w.]+, "(\w+)"\)|Refusal\(\s*\d+, "(\w+)"'
+    r'\bcode *= *(?:code or )?"(\w+)"|^    "(model_\w+)": |Refusal\(\s*\d+, "(\w+)"',
+    re.MULTILINE,
 )
 _SETUP_CODES = {"setup_error"}  # never sent to a client
 

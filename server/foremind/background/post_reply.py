@@ -93,7 +93,8 @@ class PostReplyBehaviours:
                 )
                 text = without_thinking(completion.text).strip()
         except ForemindError as error:
-            _log.warning("behaviour.failed", behaviour=behaviour.name, reason=error.code)
+            name, detail = behaviour.name, error.for_operator
+            _log.warning("behaviour.failed", behaviour=name, reason=error.code, detail=detail)
             return
         done(behaviour.name, text)
 

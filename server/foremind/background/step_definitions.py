@@ -29,7 +29,7 @@ FOLLOW_UP_DELAY = timedelta(hours=1)
 #: How long a held step waits before its next attempt, whatever is said meanwhile.
 HELD_FOR = timedelta(minutes=10)
 
-_OUTAGES = frozenset({"model_unreachable", "model_timeout", "storage_unavailable"})
+_OUTAGES = frozenset({"model_unreachable", "model_timeout", "model_busy", "storage_unavailable"})
 
 
 @dataclass(frozen=True, slots=True)

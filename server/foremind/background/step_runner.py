@@ -360,7 +360,8 @@ def record_failure(
     if isinstance(error, Conflict):
         _log.info("curation.begins_anew", **fields)
     elif isinstance(error, ForemindError):
-        _log.warning("curation.failed", **fields, attempts=failure.attempts)
+        detail = error.for_operator
+        _log.warning("curation.failed", **fields, attempts=failure.attempts, detail=detail)
     else:
         _log.error("curation.broken", **fields, exc_info=error)
     return failure

@@ -222,7 +222,7 @@ async def _merge(
     except (Conflict, NotFound):
         return False
     except ModelServerError as error:
-        say(f"Record {edit.record} could not be merged: {error.message}")
+        say(f"Record {edit.record} could not be merged: {error.for_operator}")
         return False
     return True
 

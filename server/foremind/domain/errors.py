@@ -39,6 +39,7 @@ class ForemindError(Exception):
     code = "internal_error"
     retryable = False
     retry_after_s: float | None = None  #: when to retry, where that is known
+    for_operator: str | None = None  #: what the log says of it besides the code
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
@@ -155,12 +156,37 @@ class StorageUnavailable(TemporaryError):
     code = "storage_unavailable"
 
 
-class ModelServerError(TemporaryError):
-    """The language model server is down, slow, or sent an invalid response."""
+#: What a player is told of a model server's failure, by code.
+_FOR_PLAYERS = {
+    "model_unreachable": "The companion cannot answer right now. Try again in a minute.",
+    "model_timeout": "The companion took too long to answer. Try again.",
+    "model_busy": "The companion is asked too much at once. Try again in a minute.",
+    "model_refused": "The companion cannot answer this. Try again later, or in other words.",
+    "model_broken": "The companion's answer did not arrive whole. Try again.",
+}
 
-    def __init__(self, message: str, *, code: str) -> None:
-        super().__init__(message)
+
+class ModelServerError(TemporaryError):
+    """The language model server is down, slow, or sent an invalid response.
+
+    The message is for players. What to check is for the operator, in the log.
+    """
+
+    def __init__(
+        self,
+        for_operator: str,
+        *,
+        code: str,
+        message: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message or _FOR_PLAYERS[code])
         self.code = code
+        self.for_operator = for_operator
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return self.for_operator or self.message
 
 
 class UnusableAnswer(ModelServerError):

@@ -268,9 +268,26 @@ class ReplyGeneration:
                 count=turn.stored.alternatives + 1,
             )
         )
-        _log.info("response.done", status=result.status, chars=len(result.text))
+        self._log_end(turn, result, first_token_s, total_s)
         if result.status == "completed":
             self._run_post_reply_behaviours(turn, result)
+
+    def _log_end(
+        self, turn: RunningTurn, result: ReplyResult, first_token_s: float | None, total_s: float
+    ) -> None:
+        fields: dict[str, object] = {
+            "status": result.status,
+            "companion": self._session_policy.companion.slug,
+            "model": turn.policy.chat_model.model if turn.policy.chat_model.url else "offline",
+            "chars": len(result.text),
+            "first_token_ms": None if first_token_s is None else round(first_token_s * 1000),
+            "total_ms": round(total_s * 1000),
+        }
+        if result.error is None:
+            _log.info("response.done", **fields)
+        else:
+            detail = result.error.for_operator
+            _log.warning("response.done", **fields, code=result.error.code, detail=detail)
 
     def _run_post_reply_behaviours(self, turn: RunningTurn, result: ReplyResult) -> None:
         message = turn.message

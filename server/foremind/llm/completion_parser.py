@@ -23,7 +23,11 @@ _FIRST_HALF = re.compile("[\ud800-\udbff]\\Z")
 
 
 class ReportedError(Exception):
-    """The response contains an error although its status was a success."""
+    """The response contains an error, `reported`, although its status was a success."""
+
+    def __init__(self, reported: object = None) -> None:
+        super().__init__()
+        self.reported = reported
 
 
 @dataclass(slots=True)
@@ -108,8 +112,8 @@ class StreamParser:
         event = _decoded(data)
         if not isinstance(event, dict):
             return []
-        if event.get("error"):
-            raise ReportedError
+        if error := event.get("error"):
+            raise ReportedError(error)
         if isinstance(usage := event.get("usage"), dict):
             self._ending.usage = (
                 _int_or_none(usage.get("prompt_tokens")),

@@ -1,8 +1,7 @@
 """One streamed chat completion: the request, its deadlines and limits, and its failures."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,19 +14,14 @@ from foremind.llm.completion_parser import StreamEnding, StreamParser
 from foremind.llm.http_client import (
     ModelHttpClient,
     ServerCapabilities,
-    StreamLimitExceeded,
     allow_tokens,
 )
+from foremind.llm.model_failures import AskedModel, mapped_errors
 from foremind.llm.prompt.layout import Message
 from foremind.llm.token_accounts import TokenAccount
 
 TextStream = AsyncGenerator[str, None]
 
-# Statuses with which a server may say that it does not know a response format.
-_FORMAT_REFUSED = (400, 404, 415, 422, 500, 501)
-# Statuses with which it rejects the content itself: a filter matched, or the prompt is too long.
-# Retrying is pointless, unlike for failures of authentication, load or availability.
-_CONTENT_REFUSED = (400, 413, 422)
 # Statuses with which a server may say that it cannot be asked to count tokens.
 _USAGE_REFUSED = (400, 422)
 # Within this time, about a round trip, it shows that a connection had been closed before.
@@ -68,16 +62,17 @@ async def stream_completion(
         on_accepted: called once the server has accepted the request.
 
     Raises:
-        ModelServerError: `model_unreachable`, `model_timeout`, `model_refused` or `model_broken`.
+        ModelServerError: as `mapped_errors`.
         TokenLimitReached, StorageUnavailable: as `TokenAccount.admit`.
     """
     if request.account is not None:
         await request.account.admit(request.purpose)
+    asked = AskedModel(request.model, request.own, client.has_key)
     client.slots.record_prompt(request.messages)
     left = max_chars = request.max_tokens * MAX_CHARS_PER_TOKEN
-    with _mapped_errors(request, "model_broken"), client.used() as connections:
+    with mapped_errors(asked, "model_broken"), client.used() as connections:
         deadline = asyncio.get_running_loop().time() + request.timeout_s
-        with _mapped_errors(request, "model_unreachable"):
+        with mapped_errors(asked, "model_unreachable"):
             async with asyncio.timeout_at(deadline):
                 response = await _accepted(
                     connections, request, client.capabilities_of(request.model)
@@ -94,11 +89,7 @@ async def stream_completion(
                     ending.reason = "length"
                     break
             if not ending.done and ending.reason is None:
-                raise ModelServerError(
-                    "The language model server closed the stream without saying that the reply "
-                    "was complete.",
-                    code="model_broken",
-                )
+                raise ModelServerError(_why_incomplete(response, asked), code="model_broken")
         except TimeoutError:
             if not request.partial or left == max_chars:
                 raise
@@ -181,20 +172,17 @@ def _body_of(request: CompletionRequest) -> dict[str, Any]:
     return body
 
 
-def is_content_refusal(error: ModelServerError) -> bool:
-    """Return whether a server rejected the content of a request, so that retrying is pointless."""
-    return _status_of(error) in _CONTENT_REFUSED
-
-
-def may_be_format_refusal(error: ModelServerError) -> bool:
-    """Return whether a server may have rejected the response format rather than the request."""
-    return _status_of(error) in _FORMAT_REFUSED
-
-
-def _status_of(error: ModelServerError) -> int | None:
-    """Return the HTTP status with which a server refused a request."""
-    cause = error.__cause__
-    return cause.response.status_code if isinstance(cause, httpx2.HTTPStatusError) else None
+def _why_incomplete(response: httpx2.Response, asked: AskedModel) -> str:
+    if "html" in response.headers.get("content-type", ""):
+        url = asked.setting("llm_url")
+        return (
+            "The language model server answered with a web page. "
+            f"Check {url}, which mostly ends with /v1."
+        )
+    return (
+        "The language model server closed the stream without saying that the reply was complete. "
+        "Its own log may say why."
+    )
 
 
 async def _next_piece(pieces: AsyncIterator[str], deadline: float) -> str | None:
@@ -217,54 +205,3 @@ async def _text_pieces(received: AsyncIterator[bytes], ending: StreamEnding) -> 
             return
     for piece in parser.end():
         yield piece
-
-
-def _setting(request: CompletionRequest, name: str) -> str:
-    """Return what a setting of the model is called where it was set."""
-    return f"the companion's {name}" if name in request.own else f"FOREMIND_{name.upper()}"
-
-
-def _key_setting(request: CompletionRequest) -> str:
-    # The server's key is not sent to a companion's own server.
-    is_own = request.own & {"llm_url", "llm_key_env"}
-    return "the companion's llm_key_env" if is_own else "FOREMIND_LLM_KEY"
-
-
-@contextmanager
-def _mapped_errors(request: CompletionRequest, when_lost: str) -> Iterator[None]:
-    """Map exceptions of the HTTP library and the network to four error codes.
-
-    `when_lost` is the code for a lost connection: before the first byte the server is unreachable,
-    later the stream is broken.
-    """
-    try:
-        yield
-    except ModelServerError:  # already mapped
-        raise
-    except (httpx2.TimeoutException, TimeoutError) as error:
-        raise ModelServerError(
-            "The language model took too long to answer.", code="model_timeout"
-        ) from error
-    except httpx2.HTTPStatusError as error:
-        raise ModelServerError(
-            "The language model server refused the request (HTTP "
-            f"{error.response.status_code}). Check {_setting(request, 'llm_model')} "
-            f"({request.model!r}) and {_key_setting(request)}.",
-            code="model_refused",
-        ) from error
-    except StreamLimitExceeded as error:
-        raise ModelServerError(str(error), code="model_broken") from error
-    except Exception as error:  # a lost connection, a truncated stream, bad JSON, an odd shape
-        lost = isinstance(error, httpx2.RequestError | httpx2.InvalidURL | OSError)
-        malformed = isinstance(error, httpx2.ProtocolError)
-        if lost and not malformed and when_lost == "model_unreachable":
-            raise ModelServerError(
-                "The language model server cannot be reached. "
-                f"Check {_setting(request, 'llm_url')}.",
-                code=when_lost,
-            ) from error
-        raise ModelServerError(
-            "The language model server closed the stream early or sent an invalid response "
-            f"({type(error).__name__}).",
-            code="model_broken",
-        ) from error

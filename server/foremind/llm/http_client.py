@@ -171,6 +171,7 @@ class ModelHttpClient:
         self._address = address
         self._on_idle = on_idle
         self._connections: httpx2.AsyncClient | None = None
+        self.has_key = address.key is not None
         self._users = 0
         self._dismissed = False
 

@@ -22,10 +22,10 @@ from foremind.llm.completion_parser import StreamEnding
 from foremind.llm.completion_stream import (
     CompletionRequest,
     TextStream,
-    may_be_format_refusal,
     stream_completion,
 )
 from foremind.llm.http_client import ModelEndpoint, ModelHttpClient
+from foremind.llm.model_failures import may_be_format_refusal
 from foremind.llm.prompt.layout import Message, Prompt
 from foremind.llm.slots import (
     Preempted,
@@ -138,8 +138,8 @@ class OpenAIChatModel:
         """Yield the reply as it arrives; closing the generator closes the request.
 
         Raises:
-            ModelServerError: `model_unreachable`, `model_timeout`, `model_refused` or
-                `model_broken`.
+            ModelServerError: `model_unreachable`, `model_timeout`, `model_busy`, `model_refused`
+                or `model_broken`.
             TokenLimitReached, StorageUnavailable: as `TokenAccount.admit`.
         """
         options = self.options

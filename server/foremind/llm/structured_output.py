@@ -9,7 +9,7 @@ import msgspec
 
 from foremind.domain.errors import ModelServerError, UnusableAnswer
 from foremind.llm.answer_parsing import ParsedAnswer, UnparsableAnswer, parse_answer
-from foremind.llm.completion_stream import is_content_refusal
+from foremind.llm.model_failures import is_content_refusal
 from foremind.llm.openai_model import Completion, OpenAIChatModel
 from foremind.llm.prompt.layout import Message
 from foremind.llm.thinking_filter import without_thinking

@@ -158,7 +158,9 @@ def error_of(body: ErrorBody) -> ForemindError:
     if body.type == InvalidMessage.kind:
         return InvalidMessage(body.message, param=body.param, code=body.code)
     if body.retryable:
-        return ModelServerError(body.message, code=body.code)
+        return ModelServerError(
+            "", code=body.code, message=body.message, retry_after_s=body.retry_after_s
+        )
     return ForemindError(body.message, param=body.param)
 
 
