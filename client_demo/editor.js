@@ -1,13 +1,12 @@
 /** The companions: made, changed, handed out as character cards; and the language model of each. */
 
-import { nameOf, slugOf } from "./cards.js";
-import { $, button, composes, save } from "./elements.js";
-import { face } from "./faces.js";
+import { markFace, showFaces } from "./companions.js";
+import { $, button, composes, make, save } from "./elements.js";
 import { failure, milliseconds, say } from "./language.js";
 import { Operator } from "./operator.js";
 
 const FORMATS = ["json", "png", "charx"];
-const FIELDS = ["companion-name", "companion-slug", "companion-persona", "companion-greeting", "model-url", "model-name", "model-key"];
+const FIELDS = ["companion-name", "companion-slug", "companion-persona", "companion-greeting", "model-url", "model-name", "model-key", "card-personality", "card-scenario"];
 
 export class Editor {
   #operator;
@@ -56,13 +55,7 @@ export class Editor {
 
   async #list(slug) {
     this.#companions = await this.#operator.companions();
-    const choices = this.#companions.map((companion) => {
-      const choice = button("", companion.name, () => this.#mayLeave() && this.#do(() => this.#choose(companion)), "choice-of-face");
-      choice.append(face(companion.slug));
-      choice.dataset.slug = companion.slug;
-      return choice;
-    });
-    $("editor-faces").replaceChildren(...choices);
+    showFaces(this.#companions, (companion) => this.#mayLeave() && this.#do(() => this.#choose(companion)), "editor-faces");
     await this.#choose(this.#companions.find((companion) => companion.slug === slug) ?? this.#companions[0] ?? null);
   }
 
@@ -71,17 +64,36 @@ export class Editor {
     this.#chosen = companion;
     // A card that is made of a companion describes it by its persona; one that it was made of, by more.
     this.#card = card && card.data.description !== companion.persona ? card : null;
-    for (const choice of $("editor-faces").children) choice.ariaPressed = String(choice.dataset.slug === companion?.slug);
-    const { name, description, first_mes } = this.#card?.data ?? {};
+    markFace(companion?.slug, "editor-faces");
+    const { name, description, first_mes, personality, scenario } = this.#card?.data ?? {};
     const { llm_url, llm_model, llm_key_env } = companion?.settings ?? {};
-    const said = [name ?? companion?.name, companion?.slug, description ?? companion?.persona, first_mes ?? companion?.greeting, llm_url, llm_model, llm_key_env];
+    const said = [name ?? companion?.name, companion?.slug, description ?? companion?.persona, first_mes ?? companion?.greeting, llm_url, llm_model, llm_key_env, personality, scenario];
     FIELDS.forEach((id, place) => {
       $(id).value = said[place] ?? "";
       $(id).setCustomValidity(""); // what was too long is gone
     });
+    this.#showCard(this.#card?.data);
     this.#saved = written();
     $("companion-slug").disabled = Boolean(companion);
     for (const id of ["retire", "export-card"]) $(id).hidden = !companion;
+  }
+
+  /** Show what only a card says: greetings to choose from, and the lore, which is not changed here. */
+  #showCard(card) {
+    $("of-card").hidden = !card;
+    const greetings = [...(card?.alternate_greetings ?? []), ""]; // the last one is for another
+    $("card-greetings").replaceChildren(...greetings.map((value) => make("textarea", { value, rows: 2, ariaLabel: say("editor.greetings") })));
+    const entries = Object.values(card?.character_book?.entries ?? {});
+    $("card-lore-count").textContent = entries.length;
+    $("card-lore").replaceChildren(...entries.map((entry) => make("li", {}, make("strong", { textContent: titleOf(entry) }), ` ${entry?.content ?? ""}`)));
+  }
+
+  /** The card with what the form says of it; what is as it was stays as it is. */
+  #changedCard(fields) {
+    const data = { ...this.#card.data };
+    for (const [field, value] of Object.entries(fields)) if (value !== (data[field] ?? "")) data[field] = value;
+    if (greetings().join("\0") !== (data.alternate_greetings ?? []).join("\0")) data.alternate_greetings = greetings();
+    return { ...this.#card, data };
   }
 
   /** Save what the form says; what a card says besides stays in it, and nobody is replaced unasked. */
@@ -94,7 +106,8 @@ export class Editor {
     const greeting = $("companion-greeting").value;
     let companion = { name, persona, greeting };
     if (this.#card) {
-      const card = { ...this.#card, data: { ...this.#card.data, name, description: persona, first_mes: greeting } };
+      const [personality, scenario] = [$("card-personality").value, $("card-scenario").value];
+      const card = this.#changedCard({ name, description: persona, first_mes: greeting, personality, scenario });
       const made = await this.#operator.putCard(slug, new Blob([JSON.stringify(card)], { type: "application/json" }));
       companion = { name: made.name, persona: made.persona, greeting: made.greeting, card: card.data };
     }
@@ -141,19 +154,26 @@ export class Editor {
   async #import(input) {
     const [file] = input.files;
     input.value = "";
-    const named = await nameOf(file);
-    if (named === null) return say("editor.import.wrong", { file: file.name });
+    const read = await this.#operator.readCard(file).catch(() => null);
+    if (read === null) return say("editor.import.wrong", { file: file.name });
     if (!this.#mayLeave()) return "";
-    const slug = slugOf(named) || "companion";
+    const slug = read.slug || "companion";
     const known = this.#companions.find((companion) => companion.slug === slug);
     if (known && !confirm(say("editor.import.sure", { name: known.name }))) return "";
-    const { name } = await this.#operator.putCard(slug, file);
+    const { name, notices } = await this.#operator.putCard(slug, file);
     await this.#list(slug);
     this.#changed(slug);
+    this.#remark(notices);
     return say("editor.imported", { name });
   }
 
+  /** Show what was mended in a card, or is not supported. */
+  #remark(notices) {
+    $("card-notices").replaceChildren(...notices.map(({ field, text }) => make("li", {}, make("code", { textContent: field }), ` ${text}`)));
+  }
+
   async #do(act) {
+    this.#remark([]);
     try {
       this.#tell((await act()) ?? "");
     } catch (error) {
@@ -168,5 +188,16 @@ export class Editor {
 
 /** What the form says, to be compared. */
 function written() {
-  return JSON.stringify(FIELDS.map((id) => $(id).value));
+  return JSON.stringify([...FIELDS.map((id) => $(id).value), greetings()]);
+}
+
+/** The further greetings in the form; what is emptied is gone. */
+function greetings() {
+  return [...$("card-greetings").children].map((field) => field.value).filter((text) => text.trim());
+}
+
+/** What an entry of a lorebook is called, or is about. */
+function titleOf(entry) {
+  const keys = [entry?.keys ?? []].flat().join(", ");
+  return [entry?.name || entry?.comment, keys].filter(Boolean).join(": ");
 }

@@ -31,6 +31,11 @@ export class Operator {
     return (await this.#ask("GET", `${cardPath(slug)}?as=${format}`)).blob();
   }
 
+  /** What a card's file says, and the short name that the character's name makes; nothing is stored. */
+  readCard(file) {
+    return this.#json("POST", `/v1/admin/cards?name=${encodeURIComponent(file.name.replace(/\.[^.]*$/, ""))}`, file);
+  }
+
   /** Create or replace a companion by a card's file: JSON, PNG or CHARX. */
   putCard(slug, file) {
     return this.#json("PUT", cardPath(slug), file);

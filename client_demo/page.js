@@ -258,7 +258,7 @@ async function begin(chosen) {
 }
 
 /** Speak with the companion whose face is clicked, unless that is so already. */
-function choose(chosen) {
+function choose({ slug: chosen }) {
   if (chosen !== slug || !mind) turnTo(chosen);
 }
 

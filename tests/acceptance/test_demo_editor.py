@@ -9,6 +9,7 @@ from playwright.async_api import Browser, Dialog, Page, expect
 
 from foremind.cards.card_fields import slug_of
 from foremind.cards.card_file import CardFormat, write_card
+from foremind.domain.companion import CompanionFile
 from foremind_eval.doubles.model_server import Script, scripted_model
 from foremind_eval.processes.server_process import free_port
 from tests.acceptance.test_demo_page import (  # noqa: F401 - fixtures
@@ -121,6 +122,58 @@ async def test_a_card_is_imported_changed_and_exported_whole(
     assert (await companion(server, "wren")).name == "Wren"
 
 
+async def test_a_card_is_shown_whole_with_what_was_mended(
+    start: StartServer,
+    page: Page,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Personality, scenario, greetings and lore; all but the lore can be changed."""
+    server = await start()
+    await open_editor(page, server)
+    await expect(page.get_by_label("Personality")).to_be_hidden()
+    lore = {"entries": [{"name": "Fog", "keys": ["fog", "mist"], "content": "It eats sound."}]}
+    wrong = {"alternate_greetings": "Fog again.", "scenario": ["A pier.", "Night."]}
+    file = tmp_path / "mara.json"
+    file.write_text(json.dumps(CARD | {"data": CARD["data"] | wrong | {"character_book": lore}}))
+    await page.locator("#import-card").set_input_files(file)
+    await expect(page.locator("#card-notices li")).to_have_count(2)
+    await expect(page.locator("#card-notices")).to_contain_text("alternate_greetings")
+    await expect(page.get_by_label("Personality")).to_have_value("dry")
+    await expect(page.get_by_label("Scenario")).to_have_value("A pier.\nNight.")
+    await page.get_by_text("Further beginnings").click()
+    greetings = page.locator("#card-greetings textarea")
+    await expect(greetings.first).to_have_value("Fog again.")
+    await page.get_by_text("Lore (1)").click()
+    await expect(page.locator("#card-lore li")).to_have_text("Fog: fog, mist It eats sound.")
+    await page.get_by_label("Personality").fill("warm")
+    await greetings.last.fill("Low tide.")
+    await page.get_by_role("button", name="Save", exact=True).click()
+    await expect(page.locator("#editor-notice")).to_have_text("Mara was saved.")
+    await expect(page.locator("#card-notices li")).to_have_count(0)
+    card = (await companion(server, "mara")).card
+    changed = {"personality": "warm", "alternate_greetings": ["Fog again.", "Low tide."]}
+    mended = {"scenario": "A pier.\nNight.", "character_book": lore}
+    assert card == CARD["data"] | mended | changed
+
+
+async def test_many_companions_have_names_and_a_search(start: StartServer, page: Page) -> None:  # noqa: F811
+    """By parts of their names, whatever the accents."""
+    server = await start()
+    names = ["Señora Mara", "Tom", "渡し守", "Ilse", "Odile", "Saffi", "Tock", "Bo"]
+    for name in names:
+        file = CompanionFile(slug_of(name), name, "A person.")
+        await server.app.core.stores.companions.put(file)
+    await open_editor(page, server)
+    for part in ("#editor-faces", "#faces"):
+        shown = page.locator(f"{part} button:not([hidden])")
+        await expect(shown).to_have_count(len(names) + 1)
+        await expect(page.locator(part)).to_contain_text("Odile")
+    await page.locator("#editor-faces-search").fill("senora")
+    await expect(page.locator("#editor-faces button:not([hidden])")).to_have_count(1)
+    await page.get_by_role("dialog").get_by_role("button", name="Señora Mara").click()
+    await expect(page.get_by_label("Name", exact=True)).to_have_value("Señora Mara")
+
+
 async def test_an_imported_companion_is_named_as_its_card_says(
     start: StartServer,
     page: Page,  # noqa: F811
@@ -144,11 +197,12 @@ async def test_an_imported_companion_is_named_as_its_card_says(
 
 async def test_a_file_of_another_kind_is_refused_with_what_is_accepted(
     start: StartServer,
-    page: Page,  # noqa: F811
+    browser: Browser,  # noqa: F811
     tmp_path: Path,
 ) -> None:
     """As a card, and as what is known of a user."""
     server = await start()
+    page = await browser.new_page()  # noqa: F811 - its console may report the refusal
     await open_editor(page, server)
     for name, content in (("export.json", '{"format": "foremind.relationship"}'), ("a.png", "no")):
         file = tmp_path / name

@@ -275,7 +275,7 @@ def read_texts_of_card(text: str, _: datetime) -> None:
         card_macros.expand_card_macros(field, values)
     card = {"name": "Wren", "description": text, "first_mes": text, "mes_example": text}
     with contextlib.suppress(InvalidMessage):  # NUL
-        read = card_file.read_card(json.dumps(card).encode())
+        read = card_file.read_card(json.dumps(card).encode()).data
         card_fields.companion_of(read, card_fields.slug_of(text))
 
 

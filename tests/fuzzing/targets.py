@@ -91,7 +91,7 @@ def document(data: bytes) -> None:
 def card(data: bytes) -> None:
     """A file with a character card."""
     with contextlib.suppress(InvalidMessage, TooLarge):
-        companion_of(read_card(data))
+        companion_of(read_card(data).data)
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

@@ -19,11 +19,11 @@ from foremind.api.request_authentication import RequestAuthenticator
 from foremind.api.responses import json_response
 from foremind.auth.authority import Authority, require_scope
 from foremind.auth.principal import MAX_USER_CHARS
-from foremind.cards.card_fields import card_of, check_card, companion_of
+from foremind.cards.card_fields import card_of, companion_of, mended_card, slug_of
 from foremind.cards.card_file import FORMATS, MAX_FILE_BYTES, MEDIA_TYPES, read_card, write_card
 from foremind.domain.announcements import CompanionChanged
 from foremind.domain.clock import Clock
-from foremind.domain.companion import Companion, CompanionFile, first_invalid_field
+from foremind.domain.companion import Companion, CompanionFile, Notice, first_invalid_field
 from foremind.domain.errors import InvalidFile, InvalidMessage, NotFound
 from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind.llm.prompt.token_counter import load_counter
@@ -95,7 +95,10 @@ class CompanionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CompanionDetail(msgspec.Struct, frozen=True):
-    """A companion as operators see it; `version` increases with every change."""
+    """A companion as operators see it; `version` increases with every change.
+
+    `notices` are what was mended, or is not supported, in the card that it was just given.
+    """
 
     id: str
     slug: str
@@ -105,6 +108,16 @@ class CompanionDetail(msgspec.Struct, frozen=True):
     settings: CompanionSettings
     version: int
     retired: bool
+    notices: list[Notice] = []
+
+
+class CardDetail(msgspec.Struct, frozen=True):
+    """A character card as it is read: the slug that its name makes, and its `data`."""
+
+    slug: str
+    name: str
+    data: dict[str, Any]
+    notices: list[Notice]
 
 
 class _AdminEndpoints:
@@ -133,11 +146,14 @@ class _AdminEndpoints:
         if problem is not None:
             raise InvalidMessage(": ".join(problem), param=problem[0])
         await asyncio.to_thread(_check_tokenizer, companion.settings.llm_tokenizer)
-        check_card(companion.card or {}, "card")
+        notices: list[Notice] = []
+        if companion.card is not None:
+            card = mended_card(companion.card, "card", notices)
+            companion = msgspec.structs.replace(companion, card=card)
         await asyncio.to_thread(Lorebook.parse, lorebook_in(companion.card))
         stored = await self._services.companions.put(companion)
         await self._services.live_settings.reload(CompanionChanged(stored.id, stored.version))
-        return json_response(companion_detail(stored))
+        return json_response(companion_detail(stored, notices))
 
     async def retire_companion(self, request: Request) -> Response:
         await self._require_admin(request)
@@ -198,7 +214,7 @@ def _check_tokenizer(path: str | None) -> None:
         ) from None
 
 
-def companion_detail(companion: Companion) -> CompanionDetail:
+def companion_detail(companion: Companion, notices: Sequence[Notice] = ()) -> CompanionDetail:
     """Return a companion as operators see it."""
     return CompanionDetail(
         str(companion.id),
@@ -209,6 +225,7 @@ def companion_detail(companion: Companion) -> CompanionDetail:
         companion.settings,
         companion.version,
         companion.retired,
+        list(notices),
     )
 
 
@@ -219,10 +236,18 @@ class _CardEndpoints:
     async def put(self, request: Request) -> Response:
         await self._require_admin(request)
         file = await read_bytes(request, MAX_FILE_BYTES)
-        companion = await asyncio.to_thread(companion_in, file, request.path_params["slug"])
+        slug = request.path_params["slug"]
+        companion, notices = await asyncio.to_thread(companion_in, file, slug)
         stored = await self._services.companions.put(companion, keep_settings=True)
         await self._services.live_settings.reload(CompanionChanged(stored.id, stored.version))
-        return json_response(companion_detail(stored))
+        return json_response(companion_detail(stored, notices))
+
+    async def read(self, request: Request) -> Response:
+        await self._require_admin(request)
+        file = await read_bytes(request, MAX_FILE_BYTES)
+        card = await asyncio.to_thread(read_card, file, request.query_params.get("name"))
+        name = card.data["name"]
+        return json_response(CardDetail(slug_of(name), name, card.data, card.notices))
 
     async def get(self, request: Request) -> Response:
         await self._require_admin(request)
@@ -242,21 +267,26 @@ class _CardEndpoints:
 
 
 def card_routes(services: AdminServices) -> list[BaseRoute]:
-    """Return the routes of `/v1/admin/companions/{slug}/card`."""
+    """Return the routes that read, store and give back character cards."""
     endpoints = _CardEndpoints(services)
     path = "/v1/admin/companions/{slug}/card"
-    return [Route(path, endpoints.put, methods=["PUT"]), Route(path, endpoints.get)]
+    return [
+        Route(path, endpoints.put, methods=["PUT"]),
+        Route(path, endpoints.get),
+        Route("/v1/admin/cards", endpoints.read, methods=["POST"]),
+    ]
 
 
-def companion_in(file: bytes, slug: str) -> CompanionFile:
-    """Return the companion of a card's file, checked.
+def companion_in(file: bytes, slug: str) -> tuple[CompanionFile, list[Notice]]:
+    """Return the companion of a card's file, checked, and what was mended in the card.
 
     Raises:
         TooLarge, InvalidMessage: as `read_card`; and of the slug and the lorebook.
     """
-    companion = companion_of(read_card(file), slug)
+    card = read_card(file, slug)
+    companion = companion_of(card.data, slug)
     problem = first_invalid_field(companion)
     if problem is not None:
         raise InvalidMessage(": ".join(problem), param=problem[0])
     Lorebook.parse(lorebook_in(companion.card))
-    return companion
+    return companion, card.notices

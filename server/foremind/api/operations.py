@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from foremind.api.admin_routes import CompanionBody, CompanionDetail, Revocation, Revoked
+from foremind.api.admin_routes import (
+    CardDetail,
+    CompanionBody,
+    CompanionDetail,
+    Revocation,
+    Revoked,
+)
 from foremind.api.chat_completion_shapes import (
     ChatCompletion,
     ChatCompletionRequest,
@@ -657,9 +663,27 @@ _ADMIN_OPERATIONS = (
         "Create or replace a companion by a character card",
         "Takes a Character Card of version 1, 2 or 3, of at most 20 MB: JSON, PNG, APNG or CHARX, "
         "known by its first bytes. Name, persona and greeting become those of the card, which is "
-        "kept; a companion that exists keeps its settings. Open sessions use it at once.",
+        "kept; a companion that exists keeps its settings. Open sessions use it at once. `notices` "
+        "lists what is not as the specifications say, and was read as far as it can be.",
         CompanionDetail,
         body=dict[str, Any],
+        file_types=("image/png", "image/apng", "application/zip", "application/octet-stream"),
+        scope="admin",
+    ),
+    Operation(
+        "POST",
+        f"{_ADMIN}/cards",
+        "Read a character card",
+        "Reads a file as PUT of a card does, and stores nothing: what the card says, and the slug "
+        "that its name makes, which may be empty.",
+        CardDetail,
+        body=dict[str, Any],
+        query={
+            "name": {
+                "type": "string",
+                "description": "The name of a character whose card has none.",
+            }
+        },
         file_types=("image/png", "image/apng", "application/zip", "application/octet-stream"),
         scope="admin",
     ),

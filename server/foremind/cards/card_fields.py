@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from foremind.domain.companion import Companion, CompanionFile
+from foremind.domain.companion import Companion, CompanionFile, Notice
 from foremind.domain.errors import InvalidMessage
 
 MAX_NAME_CHARS = 200
@@ -25,6 +25,21 @@ TEXTS = (
     "description", "personality", "scenario", "first_mes", "mes_example", "system_prompt",
     "post_history_instructions",
 )  # fmt: skip
+#: Texts for readers, and lists of texts.
+_READERS_TEXTS = ("creator_notes", "creator", "character_version")
+_LISTS = ("alternate_greetings", "group_only_greetings", "tags")
+#: What the fields are called in files older than V1's: those of TavernAI and of Pygmalion, and of
+#: text-generation-webui.
+OLD_NAMES: Mapping[str, str] = {
+    "char_name": "name",
+    "char_persona": "description",
+    "world_scenario": "scenario",
+    "char_greeting": "first_mes",
+    "example_dialogue": "mes_example",
+    "creatorcomment": "creator_notes",
+    "context": "description",
+    "greeting": "first_mes",
+}
 #: The fields of `data` that V2 requires and V1 has not, empty.
 ADDED_BY_V2: Mapping[str, Any] = {
     "creator_notes": "",
@@ -45,34 +60,90 @@ _ORIGINAL = re.compile(r"\{\{original\}\}", re.IGNORECASE)
 _START = re.compile(r"<START>", re.IGNORECASE)
 
 
-def check_card(card: Mapping[str, Any], path: str) -> None:
-    """Check the fields that are used, where they are present; null is as good as absent.
+def mended_card(card: Mapping[str, Any], path: str, notices: list[Notice]) -> dict[str, Any]:
+    """Return a card whose used fields have the types that its specification gives them.
+
+    A field of another type is read as far as it can be; null is as good as absent.
 
     Args:
         path: of the card, for errors.
+        notices: to which is added what was mended.
 
     Raises:
-        InvalidMessage: a field is of another type, or too long; names it.
+        InvalidMessage: a field is too long; names it.
     """
+    mended = dict(card)
+    for field in (*NAMES, *TEXTS, *_READERS_TEXTS):
+        if not isinstance(card.get(field), str | None):
+            mended[field] = _mended_text(card[field], field)
+            notices.append(_as_text(field, mended[field]))
+    for field in _LISTS:
+        if field in card and not _is_list_of_texts(card[field]):
+            mended[field] = _mended_list(card[field], field)
+            notices.append(Notice(field, "expected a list of texts: what is text was taken"))
+    if not isinstance(card.get("extensions"), dict | None):
+        mended["extensions"] = {}
+        notices.append(Notice("extensions", "expected an object: left out"))
+    book = card.get("character_book")
+    if not isinstance(book, dict | None):
+        entries = book if isinstance(book, list) and any(book) else None
+        mended["character_book"] = None if entries is None else {"entries": entries}
+        notices.append(
+            Notice(
+                "character_book",
+                "expected an object: " + ("left out" if entries is None else "read as its entries"),
+            )
+        )
     for names, limit in ((NAMES, MAX_NAME_CHARS), (TEXTS, MAX_TEXT_CHARS)):
         for name in names:
-            _check_text(card.get(name), f"{path}.{name}", limit)
-    if isinstance(card.get("name"), str) and not card["name"].strip():
-        raise InvalidMessage(f"{path}.name: expected some text", param=f"{path}.name")
-    greetings = card.get("alternate_greetings")
-    if not isinstance(greetings, list | None):
-        field = f"{path}.alternate_greetings"
-        raise InvalidMessage(f"{field}: expected a list of texts", param=field)
-    for position, greeting in enumerate(greetings or ()):
-        _check_text(greeting, f"{path}.alternate_greetings[{position}]", MAX_TEXT_CHARS)
-    if not isinstance(card.get("character_book"), dict | None):
-        field = f"{path}.character_book"
-        raise InvalidMessage(f"{field}: expected an object", param=field)
+            _check_length(mended.get(name), f"{path}.{name}", limit)
+    for position, greeting in enumerate(mended.get("alternate_greetings") or ()):
+        _check_length(greeting, f"{path}.alternate_greetings[{position}]", MAX_TEXT_CHARS)
+    return mended
+
+
+def _is_list_of_texts(value: object) -> bool:
+    return value is None or (isinstance(value, list) and all(isinstance(x, str) for x in value))
+
+
+def _mended_text(value: object, field: str) -> str:
+    """Return what a value says as text: of a list, its texts, one after the other."""
+    texts = _mended_list(value, field)
+    if field == "mes_example" and len(texts) > 1:
+        texts = [text if _START.match(text.lstrip()) else f"<START>\n{text}" for text in texts]
+    return "\n".join(texts)
+
+
+def _as_text(field: str, text: str) -> Notice:
+    return Notice(field, "expected text: " + ("what is text was taken" if text else "left empty"))
+
+
+def _mended_list(value: object, field: str) -> list[str]:
+    """Return the texts in a value; tags that are one text are separated by commas."""
+    if isinstance(value, str):
+        parts = value.split(",") if field == "tags" else [value]
+        return [part.strip() if field == "tags" else part for part in parts if part.strip()]
+    if isinstance(value, list | dict):
+        parts = value if isinstance(value, list) else list(value.values())
+        return [text for part in parts for text in _mended_list(part, "")]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return [str(value)]
+    return []
 
 
 def is_version_3(card: Mapping[str, Any]) -> bool:
     """Return whether a card has a field that only V3 has."""
     return any(field in card for field in _V3_FIELDS)
+
+
+def renamed_fields(card: Mapping[str, Any], notices: list[Notice]) -> dict[str, Any]:
+    """Return a card of version 1 with its fields as that calls them; add what had older names."""
+    renamed = dict(card)
+    for old, name in OLD_NAMES.items():
+        if old in renamed and not renamed.get(name):
+            renamed[name] = renamed.pop(old)
+            notices.append(Notice(name, f"read from {old}, an older name"))
+    return renamed
 
 
 def companion_of(card: Mapping[str, Any], slug: str | None = None) -> CompanionFile:
@@ -162,8 +233,8 @@ def _text(card: Mapping[str, Any], field: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _check_text(value: object, field: str, max_chars: int) -> None:
-    if not isinstance(value, str | None) or (value is not None and len(value) > max_chars):
+def _check_length(text: str | None, field: str, max_chars: int) -> None:
+    if text is not None and len(text) > max_chars:
         raise InvalidMessage(
             f"{field}: expected a text of at most {max_chars} characters", param=field
         )

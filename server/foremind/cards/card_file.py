@@ -24,35 +24,63 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
-from foremind.cards.card_fields import ADDED_BY_V2, check_card, is_version_3
-from foremind.domain.errors import InvalidMessage, TooLarge
-from foremind.domain.storable_text import check_storable, half_character
+from foremind.cards.card_fields import (
+    ADDED_BY_V2,
+    NAMES,
+    OLD_NAMES,
+    TEXTS,
+    is_version_3,
+    mended_card,
+    renamed_fields,
+)
+from foremind.domain.companion import Notice
+from foremind.domain.errors import InvalidMessage, RequestError, TooLarge
+from foremind.domain.storable_text import MAX_PATH_CHARS, storable
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MAX_CHUNKS = 20_000  # two for each frame of an animation of more than five minutes
 _MAX_KEYWORD_BYTES = 79
+_TEXT_KINDS = frozenset({b"tEXt", b"zTXt", b"iTXt"})
 _WIDTH, _HEIGHT = 400, 600  # pixels of the picture that a written card has
 _GREY = b"\x40"
 
 
-def text_chunks(png: bytes, keywords: tuple[str, ...]) -> dict[str, bytes]:
-    """Return the text of the first chunk `tEXt` of each of these keywords, as it is in the file.
+def text_chunks(
+    png: bytes, keywords: tuple[str, ...], notices: list[Notice]
+) -> dict[str, list[bytes]]:
+    """Return the texts of all chunks of each of these keywords, as they are in the file.
 
-    Keywords are lower-case, and match whatever the case in the file.
+    Keywords are lower-case, and match whatever the case in the file. A file that is damaged is read
+    as far as it goes; `notices` are added to.
 
     Raises:
-        InvalidMessage: it is not a PNG file, ends too early or is damaged.
+        InvalidMessage: it is not a PNG file, or has too many chunks.
     """
-    found: dict[str, bytes] = {}
-    for kind, content in _chunks(png):
-        if kind == b"tEXt":
-            raw_keyword, separator, text = content.partition(b"\0")
-            keyword = raw_keyword[:_MAX_KEYWORD_BYTES].decode("latin-1").lower()
-            if separator and keyword in keywords:
-                found.setdefault(keyword, text)
+    found: dict[str, list[bytes]] = {}
+    for kind, content in _chunks(png, notices):
+        raw_keyword, separator, text = content.partition(b"\0")
+        keyword = raw_keyword[:_MAX_KEYWORD_BYTES].decode("latin-1").lower()
+        if kind in _TEXT_KINDS and separator and keyword in keywords:
+            found.setdefault(keyword, []).append(_unpacked(kind, text))
     return found
+
+
+def _unpacked(kind: bytes, text: bytes) -> bytes:
+    """Return the text of a chunk without what stands before it; empty if that is damaged."""
+    compressed = kind == b"zTXt"
+    if kind == b"zTXt":
+        text = text[1:]  # the method, of which there is one
+    elif kind == b"iTXt":
+        compressed = text[:1] == b"\x01"
+        text = text[2:].split(b"\0", 2)[-1]  # after the language and the translated keyword
+    if not compressed:
+        return text
+    try:
+        return zlib.decompressobj().decompress(text, _MAX_BASE64_CHARS + 1)
+    except zlib.error:
+        return b""
 
 
 def plain_png(texts: Mapping[str, bytes]) -> bytes:
@@ -76,22 +104,23 @@ def _crc(kind: bytes, content: bytes) -> int:
     return zlib.crc32(content, zlib.crc32(kind))
 
 
-def _chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the kind and content of each chunk up to the last, IEND; nothing is decompressed."""
+def _chunks(png: bytes, notices: list[Notice]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the kind and content of each chunk up to the last, IEND, or to where the file ends."""
     if not png.startswith(SIGNATURE):
         raise _damaged("a PNG file")
     position = len(SIGNATURE)
+    sound = True
     for _ in range(MAX_CHUNKS):
         head = png[position : position + 8]
-        if len(head) < 8:
-            raise _damaged("a whole PNG file, which ends with a chunk IEND")
-        length, kind = struct.unpack(">I4s", head)
+        length, kind = struct.unpack(">I4s", head) if len(head) == 8 else (0, b"")
         end = position + 8 + length
-        if end + 4 > len(png):
-            raise _damaged("chunks that end within the file")
+        if len(head) < 8 or end > len(png):
+            notices.append(Notice("card", "the picture ends too early: read as far as it goes"))
+            return
         content = png[position + 8 : end]
-        if struct.unpack(">I", png[end : end + 4])[0] != _crc(kind, content):
-            raise _damaged("chunks whose CRC is that of their content")
+        if sound and png[end : end + 4] != struct.pack(">I", _crc(kind, content)):
+            sound = False
+            notices.append(Notice("card", "the picture has a wrong checksum: read nevertheless"))
         if kind == b"IEND":
             return
         yield kind, content
@@ -203,34 +232,53 @@ MAX_NUMBER = 1e22  # up to it, databases and languages agree on what a number is
 _MAX_BASE64_CHARS = MAX_JSON_BYTES * 4 // 3 + 100_000  # with line breaks
 _KEYWORDS = ("ccv3", "chara")  # the first that is there counts
 _SPACE = re.compile(rb"\s+")
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")
+_MAX_DIGITS = 20  # of a whole number; what is longer exceeds MAX_INTEGER
+MAX_NOTICES = 100  # on one card
+#: What makes an object a card, and what stands around `data`.
+_FIELDS = frozenset({*NAMES, *TEXTS, *OLD_NAMES})
+_ENVELOPE = frozenset({"spec", "spec_version", "data"})
 
 
-def read_card(file: bytes) -> dict[str, Any]:
-    """Return the field `data` of a card as it is in the file, checked; a V1 card as one of V2.
+class ReadCard(NamedTuple):
+    """The field `data` of a card, and what was mended in it."""
 
-    The format is known by the first bytes.
+    data: dict[str, Any]
+    notices: list[Notice]
+
+
+def read_card(file: bytes, slug: str | None = None) -> ReadCard:
+    """Return the field `data` of a card as it is in the file; a V1 card as one of V2.
+
+    The format is known by the first bytes. What is not as the specifications say is read as far as
+    it can be. A card without a name gets the slug for one.
 
     Raises:
         TooLarge: the file or the card exceeds a bound.
-        InvalidMessage: it is damaged, no card, or a field is invalid; names the field.
+        InvalidMessage: there is no card in it, or a field is too long; names the field.
     """
     if len(file) > MAX_FILE_BYTES:
         raise TooLarge(f"card: expected at most {MAX_FILE_BYTES} bytes", param="card")
     if file.startswith(SIGNATURE):
-        raw = _json_in_png(file)
-    elif is_charx(file):
-        raw = card_json(file, MAX_JSON_BYTES)
-    else:
-        raw = file
-    data = _data_of(_decoded(raw))
-    try:
-        check_storable(data, "data")
-    except InvalidMessage as error:
-        raise half_character(raw) or error from None
-    check_card(data, "data")
-    if not isinstance(data.get("name"), str):
-        raise InvalidMessage("data.name: expected the character's name", param="data.name")
-    return data
+        return _card_in_png(file, slug)
+    return _card_in_json(card_json(file, MAX_JSON_BYTES) if is_charx(file) else file, slug)
+
+
+def _card_in_json(raw: bytes, slug: str | None) -> ReadCard:
+    notices: list[Notice] = []
+    document = _storable(_decoded(raw, notices), "", notices)
+    data = mended_card(_data_of(document, notices), "data", notices)
+    if not (data.get("name") or "").strip():
+        names = (document.get("name"), data.get("nickname"), slug)
+        name = next((name for name in names if isinstance(name, str) and name.strip()), None)
+        if name is None:
+            raise InvalidMessage(
+                "data.name: expected the character's name, or a slug in its place",
+                param="data.name",
+            )
+        data["name"] = name
+        notices.append(Notice("name", "there is none: another was taken"))
+    return ReadCard(data, notices[:MAX_NOTICES])
 
 
 def write_card(data: Mapping[str, Any], card_format: CardFormat) -> bytes:
@@ -257,57 +305,95 @@ def _document(data: Mapping[str, Any], spec: str) -> bytes:
     return json.dumps(document, ensure_ascii=False, indent=2).encode()
 
 
-def _json_in_png(file: bytes) -> bytes:
-    texts = text_chunks(file, _KEYWORDS)
-    keyword = next((name for name in _KEYWORDS if name in texts), None)
-    if keyword is None:
-        raise InvalidMessage(
-            "card: expected a picture with a text chunk ccv3 or chara", param="card"
-        )
-    if len(texts[keyword]) > _MAX_BASE64_CHARS:
+def _card_in_png(file: bytes, slug: str | None) -> ReadCard:
+    """Return the first card of a picture that is sound; the others are for other readers."""
+    notices: list[Notice] = []
+    texts = text_chunks(file, _KEYWORDS, notices)
+    refused: RequestError | None = None
+    for keyword in _KEYWORDS:
+        for text in texts.get(keyword, ()):
+            try:
+                card = _card_in_json(_json_in_text(text, keyword), slug)
+            except RequestError as error:
+                refused = refused or error
+                notices.append(Notice("card", f"what is in {keyword} is damaged: passed over"))
+            else:
+                return ReadCard(card.data, [*notices, *card.notices][:MAX_NOTICES])
+    raise refused or InvalidMessage(
+        "card: expected a picture with a text chunk ccv3 or chara", param="card"
+    )
+
+
+def _json_in_text(text: bytes, keyword: str) -> bytes:
+    """Return the JSON of a text chunk, which is in base64, or as it is."""
+    if len(text) > _MAX_BASE64_CHARS:
         raise TooLarge(
             f"{keyword}: expected a card of at most {MAX_JSON_BYTES} bytes", param="card"
         )
+    if text.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        return text
+    packed = _SPACE.sub(b"", text).rpartition(b"base64,")[2].rstrip(b"=\0")
+    packed = packed.translate(_URL_SAFE) + b"=" * (-len(packed) % 4)
     try:
-        return base64.b64decode(_SPACE.sub(b"", texts[keyword]), validate=True)
+        return base64.b64decode(packed, validate=True)
     except binascii.Error:
         raise InvalidMessage(f"{keyword}: expected base64 of JSON", param="card") from None
 
 
-def _decoded(raw: bytes) -> Any:
-    """Decode JSON, and check that a database can give it back as it is."""
+def _decoded(raw: bytes, notices: list[Notice]) -> Any:
+    """Decode JSON in any of Unicode's encodings."""
     if len(raw) > MAX_JSON_BYTES:
         raise TooLarge(f"card: expected JSON of at most {MAX_JSON_BYTES} bytes", param="card")
+    encoding = json.detect_encoding(raw)
     try:
-        document = json.loads(raw.decode("utf-8-sig"), parse_constant=_refuse_constant)
+        text = raw.decode(encoding)
+    except UnicodeDecodeError:
+        text = raw.decode(encoding, "replace")
+        notices.append(Notice("card", f"not everything is {encoding}: what is not was replaced"))
+    try:
+        # Numbers of thousands of digits, and NaN, are no numbers to anybody else.
+        return json.loads(text, parse_constant=_no_number, parse_int=_whole, strict=False)
     except (ValueError, RecursionError):
+        raise InvalidMessage("card: expected JSON, or PNG or CHARX", param="card") from None
+
+
+def _no_number(_: str) -> float:
+    return math.nan
+
+
+def _whole(digits: str) -> float:
+    return int(digits) if len(digits) <= _MAX_DIGITS else math.nan
+
+
+def _storable(document: Any, path: str, notices: list[Notice], depth: int = 0) -> Any:
+    """Return a document that a database can give back as it is; add what had to be changed.
+
+    Raises:
+        InvalidMessage: it is nested too deeply.
+    """
+    if depth > MAX_NESTING:
         raise InvalidMessage(
-            "card: expected JSON in UTF-8, or PNG or CHARX", param="card"
-        ) from None
-    _check_values(document)
-    return document
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(name)  # NaN and Infinity are not JSON
-
-
-def _check_values(document: object) -> None:
-    """Check nesting and numbers, level by level."""
-    level: list[object] = [document]
-    for _ in range(MAX_NESTING):
-        inner: list[object] = []
-        for value in level:
-            if isinstance(value, dict):
-                inner += value.values()
-            elif isinstance(value, list):
-                inner += value
-            elif isinstance(value, float | int) and not _is_exact(value):
-                raise InvalidMessage("card: expected smaller numbers", param="card")
-        if not inner:
-            return
-        level = inner
-    raise InvalidMessage(f"card: expected at most {MAX_NESTING} levels of nesting", param="card")
+            f"card: expected at most {MAX_NESTING} levels of nesting", param="card"
+        )
+    path = path[:MAX_PATH_CHARS].removeprefix("data.")
+    if isinstance(document, dict):
+        return {
+            storable(name): _storable(value, f"{path}.{name}" if path else name, notices, depth + 1)
+            for name, value in document.items()
+        }
+    if isinstance(document, list):
+        return [
+            _storable(value, f"{path}[{place}]", notices, depth + 1)
+            for place, value in enumerate(document)
+        ]
+    mended, text = document, ""
+    if isinstance(document, str):
+        mended, text = storable(document), "half a character, or NUL, was left out"
+    elif isinstance(document, float | int) and not _is_exact(document):
+        mended, text = None, "not a number that others can read: left out"
+    if mended != document and len(notices) < MAX_NOTICES:
+        notices.append(Notice(storable(path), text))
+    return mended
 
 
 def _is_exact(number: float) -> bool:
@@ -316,7 +402,7 @@ def _is_exact(number: float) -> bool:
     return math.isfinite(number) and abs(number) < MAX_NUMBER
 
 
-def _data_of(document: Any) -> dict[str, Any]:
+def _data_of(document: Any, notices: list[Notice]) -> dict[str, Any]:
     """Return `data` of a card of any version.
 
     Raises:
@@ -324,14 +410,14 @@ def _data_of(document: Any) -> dict[str, Any]:
     """
     if not isinstance(document, dict):
         raise InvalidMessage("card: expected a JSON object", param="card")
-    spec = document.get("spec")
-    if spec is None and "data" not in document:
-        if "name" not in document:
-            raise InvalidMessage("card: expected the fields of a character card", param="card")
-        return {**ADDED_BY_V2, **document}
-    if spec not in (None, "chara_card_v2", "chara_card_v3"):
-        raise InvalidMessage("spec: expected chara_card_v2 or chara_card_v3", param="spec")
     data = document.get("data")
-    if not isinstance(data, dict):
-        raise InvalidMessage("data: expected an object", param="data")
-    return data
+    if isinstance(data, dict) and not _FIELDS.isdisjoint(data):
+        if document.get("spec") not in (None, "chara_card_v2", "chara_card_v3"):
+            notices.append(Notice("card", "its spec is not known: read as chara_card_v3"))
+        return data
+    if _FIELDS.isdisjoint(document):
+        raise InvalidMessage("card: expected the fields of a character card", param="card")
+    if "spec" in document or "data" in document:
+        notices.append(Notice("card", "expected its fields in data: read as version 1"))
+    outer = {name: value for name, value in document.items() if name not in _ENVELOPE}
+    return {**ADDED_BY_V2, **renamed_fields(outer, notices)}

@@ -5,17 +5,18 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import typer
 from rich import print as rich_print
 from rich.table import Table
 
 from foremind.app.configuration import load_settings, read_companion
 from foremind.app.core import announcing_database, database_url
-from foremind.cards.card_fields import card_of, check_card, companion_of
+from foremind.cards.card_fields import card_of, companion_of, mended_card
 from foremind.cards.card_file import MAX_FILE_BYTES, CardFormat, read_card, write_card
 from foremind.cli.running import run, say
 from foremind.domain.clock import SystemClock
-from foremind.domain.companion import CompanionFile, first_invalid_field
+from foremind.domain.companion import CompanionFile, Notice, first_invalid_field
 from foremind.domain.errors import InvalidFile, RequestError
 from foremind.domain.settings.settings import Settings
 from foremind.lore.lorebook import Lorebook, lorebook_in
@@ -58,11 +59,13 @@ def put_companion(
     running server uses the new version at once.
     """
     is_card = file.suffix.lower() != ".toml"
-    companion = _read_card_file(file, slug) if is_card else _read_toml(file, slug)
+    companion, notices = _read_card_file(file, slug) if is_card else _read_toml(file, slug)
     stored = run(
         _with_store(load_settings(), lambda store: store.put(companion, keep_settings=is_card))
     )
     say(f"{stored.name} ({stored.slug}) is stored as version {stored.version}.")
+    for notice in notices:
+        say(f"  {notice.field}: {notice.text}")
 
 
 @app.command("get")
@@ -80,8 +83,8 @@ def get_companion(
         out.write_bytes(content)
 
 
-def _read_toml(file: Path, slug: str | None) -> CompanionFile:
-    """Read a companion file.
+def _read_toml(file: Path, slug: str | None) -> tuple[CompanionFile, list[Notice]]:
+    """Read a companion file; return what was mended in its card, too.
 
     Raises:
         InvalidFile: naming the field and what was expected.
@@ -89,23 +92,27 @@ def _read_toml(file: Path, slug: str | None) -> CompanionFile:
     if slug is not None:
         raise InvalidFile("--slug: expected only with a character card; a TOML file has its slug")
     companion = read_companion(file)
+    notices: list[Notice] = []
     try:
-        check_card(companion.card or {}, "card")
+        if companion.card is not None:
+            card = mended_card(companion.card, "card", notices)
+            companion = msgspec.structs.replace(companion, card=card)
         Lorebook.parse(lorebook_in(companion.card))  # refused here rather than ignored by servers
     except RequestError as error:
         raise InvalidFile(f"{file}: {error.message}", param=error.param) from None
-    return companion
+    return companion, notices
 
 
-def _read_card_file(file: Path, slug: str | None) -> CompanionFile:
-    """Read a character card.
+def _read_card_file(file: Path, slug: str | None) -> tuple[CompanionFile, list[Notice]]:
+    """Read a character card; return what was mended in it, too.
 
     Raises:
         InvalidFile: naming the field and what was expected.
     """
     try:
         with file.open("rb") as opened:
-            companion = companion_of(read_card(opened.read(MAX_FILE_BYTES + 1)), slug)
+            card = read_card(opened.read(MAX_FILE_BYTES + 1), slug)
+        companion = companion_of(card.data, slug)
         Lorebook.parse(lorebook_in(companion.card))
     except OSError as error:
         raise InvalidFile(str(error)) from None
@@ -114,7 +121,7 @@ def _read_card_file(file: Path, slug: str | None) -> CompanionFile:
     problem = first_invalid_field(companion)
     if problem is not None:
         raise InvalidFile(f"{file}: {': '.join(problem)}; give one with --slug", param=problem[0])
-    return companion
+    return companion, card.notices
 
 
 async def _with_store(

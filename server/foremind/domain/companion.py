@@ -11,6 +11,17 @@ from foremind.domain.settings.settings import CompanionSettings
 _MAX_SLUG_CHARS = 128
 
 
+class Notice(msgspec.Struct, frozen=True):
+    """A remark on a card that was taken: what of it was mended, or is not supported.
+
+    `field` is its path in the card's `data`, or `card` where it is about the file; `text` has
+    nothing of what the card says.
+    """
+
+    field: str
+    text: str
+
+
 class CompanionFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A companion as defined in a TOML file; `card` is the `data` of a character card."""
 
@@ -20,13 +31,6 @@ class CompanionFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     greeting: str = ""
     settings: CompanionSettings = CompanionSettings()
     card: dict[str, Any] | None = None
-
-
-class Notice(msgspec.Struct, frozen=True):
-    """What was not taken of a card as it was written, by its field: a sentence for its author."""
-
-    field: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)

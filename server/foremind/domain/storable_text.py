@@ -10,7 +10,7 @@ import msgspec
 from foremind.domain.errors import InvalidMessage
 
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-_MAX_PATH_CHARS = 200  # that an error repeats
+MAX_PATH_CHARS = 200  # that an error repeats
 
 
 def check_storable(part: object, path: str = "") -> None:
@@ -23,7 +23,7 @@ def check_storable(part: object, path: str = "") -> None:
     Raises:
         InvalidMessage: naming the first field that cannot be stored, and what was expected.
     """
-    path = path[:_MAX_PATH_CHARS]  # a name may be as long as the whole message
+    path = path[:MAX_PATH_CHARS]  # a name may be as long as the whole message
     if isinstance(part, str):
         if not _is_text(part):
             raise InvalidMessage(f"{path}: expected text without the character NUL", param=path)
@@ -84,7 +84,7 @@ def _path_of_half_character(frame: object) -> str | None:
     waiting: list[tuple[str, object]] = [("", frame)]
     while waiting:  # a stack, because frames may be nested deeply
         path, part = waiting.pop()
-        path = path[:_MAX_PATH_CHARS]
+        path = path[:MAX_PATH_CHARS]
         if isinstance(part, str) and LONE_SURROGATE.search(part):
             return path
         if isinstance(part, dict):

@@ -72,7 +72,7 @@ def test_a_companion_that_was_no_card_gets_one() -> None:
     """Of version 2 and complete; read again, it has the same persona's text and greeting."""
     wren = Companion(1, "wren", "Wren", "Hello.", "You are Wren.", CompanionSettings(), 1)
     card = card_of(wren)
-    assert read_card(write_card(card, "json")) == card
+    assert read_card(write_card(card, "json")).data == card
     assert card | {"name": "Wren", "description": "You are Wren.", "first_mes": "Hello."} == card
     assert set(V2) - set(card) == {"character_book", "an unknown field"}
     book: dict[str, Any] = {"entries": []}

@@ -1,8 +1,9 @@
-"""Files of cards: every version and format is read, what is hostile or broken is refused."""
+"""Files of cards: every version and format is read, what is wrong in them is mended."""
 
 import base64
 import json
 import math
+import zlib
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foremind.cards import card_file
+from foremind.cards.card_fields import companion_of
 from foremind.cards.card_file import FORMATS, CardFormat, read_card, write_card
 from foremind.domain.errors import InvalidMessage, TooLarge
 from tests.unit.cards.sample_cards import V1, V2, V3, charx, chunk, document, png, text_chunk
@@ -41,12 +43,12 @@ _JSON = st.recursive(
 )
 def test_every_version_and_format_is_read(data: dict[str, Any], version: int, pack: Any) -> None:
     """And `data` is exactly what was in the file, unknown fields included."""
-    assert read_card(pack(document(data, version))) == data
+    assert read_card(pack(document(data, version))) == (data, [])
 
 
 def test_a_card_of_version_1_becomes_one_of_version_2() -> None:
     """Its fields are data's, also those that V1 does not name; what V2 requires is added."""
-    card = read_card(json.dumps(V1 | {"metadata": {"tool": "x"}}).encode())
+    card = read_card(json.dumps(V1 | {"metadata": {"tool": "x"}}).encode()).data
     assert card == card | V1 | {"metadata": {"tool": "x"}}
     assert set(V2) - set(card) == {"character_book", "an unknown field"}
 
@@ -59,7 +61,7 @@ def test_what_is_written_is_read_again(
     """Equal, whatever fields there are."""
     for card in (V2, V3):
         whole = data | card | {"extensions": extensions}
-        assert read_card(write_card(whole, card_format)) == whole
+        assert read_card(write_card(whole, card_format)) == (whole, [])
 
 
 def test_a_picture_has_the_card_for_older_readers_too() -> None:
@@ -84,29 +86,20 @@ def nested(levels: int) -> bytes:
         (b"[]", "card"),
         (b"{}", "card"),
         (b"\xff\xfe{}", "card"),
-        (b'{"name": NaN}', "card"),
+        (b'{"name": NaN}', "data.name"),
         (b'{"name": 1', "card"),
         (b"[" * 100_000, "card"),
         (nested(card_file.MAX_NESTING), "card"),
-        (b'{"spec": "chara_card_v4", "data": {"name": "x"}}', "spec"),
-        (b'{"spec": "chara_card_v2"}', "data"),
-        (b'{"spec": "chara_card_v2", "data": []}', "data"),
+        (b'{"spec": "lorebook_v3", "data": {"entries": []}}', "card"),
+        (b'{"spec": "chara_card_v2"}', "card"),
+        (b'{"spec": "chara_card_v2", "data": []}', "card"),
         (b'{"spec": "chara_card_v2", "data": {"description": "x"}}', "data.name"),
         (document(V2 | {"name": None}), "data.name"),
         (document(V2 | {"name": "  "}), "data.name"),
         (document(V2 | {"name": "x" * 201}), "data.name"),
-        (document(V2 | {"nickname": ["x"]}), "data.nickname"),
-        (document(V2 | {"description": 1}), "data.description"),
         (document(V2 | {"first_mes": "x" * 100_001}), "data.first_mes"),
-        (document(V2 | {"alternate_greetings": "x"}), "data.alternate_greetings"),
-        (document(V2 | {"alternate_greetings": ["x", 1]}), "data.alternate_greetings[1]"),
-        (document(V2 | {"character_book": []}), "data.character_book"),
-        (document(V2 | {"tags": ["a\0b"]}), "data.tags[0]"),
-        (document(V2 | {"tags": ["\ud83d"]}), "data.tags[0]"),
-        (document(V2 | {"extensions": {"n": 2**63}}), "card"),
-        (document(V2 | {"extensions": {"n": 1e22}}), "card"),
-        (document(V2 | {"extensions": {"n": 1}}).replace(b'"n": 1', b'"n": 1e999'), "card"),
-        (document(V2).replace(b"0.1", b"9" * 5000), "card"),
+        (document(V2 | {"alternate_greetings": ["x", "x" * 100_001]}),
+         "data.alternate_greetings[1]"),
         (png(), "card"),
         (png(chunk(b"tEXt", b"chara\0????")), "card"),
         (png(chunk(b"tEXt", b"chara\0" + base64.b64encode(b"{}"))), "card"),
@@ -122,10 +115,127 @@ def test_what_is_no_card_is_refused(file: bytes, param: str) -> None:
     assert len(refused.value.message) < 300
 
 
-def test_half_characters_are_named_as_such() -> None:
-    """As in other texts."""
-    with pytest.raises(InvalidMessage, match="half of one"):
-        read_card(document(V2 | {"tags": ["\ud83d"]}))
+@pytest.mark.parametrize(
+    ("given", "mended"),
+    [
+        ({"alternate_greetings": "Again you?"}, {"alternate_greetings": ["Again you?"]}),
+        ({"alternate_greetings": ["x", 1, None, {"mes": "y"}]},
+         {"alternate_greetings": ["x", "1", "y"]}),
+        ({"alternate_greetings": {"0": "x", "1": "y"}}, {"alternate_greetings": ["x", "y"]}),
+        ({"group_only_greetings": ""}, {"group_only_greetings": []}),
+        ({"tags": "sea, light"}, {"tags": ["sea", "light"]}),
+        ({"mes_example": ["{{user}}: a", "<START>\n{{user}}: b"]},
+         {"mes_example": "<START>\n{{user}}: a\n<START>\n{{user}}: b"}),
+        ({"description": ["Keeps a lighthouse.", "Hates fog."]},
+         {"description": "Keeps a lighthouse.\nHates fog."}),
+        ({"personality": 5}, {"personality": "5"}),
+        ({"scenario": False}, {"scenario": ""}),
+        ({"creator_notes": {"en": "x"}}, {"creator_notes": "x"}),
+        ({"nickname": ["Mar"]}, {"nickname": "Mar"}),
+        ({"name": ["Mara"]}, {"name": "Mara"}),
+        ({"name": ""}, {"name": "wren"}),
+        ({"name": " ", "nickname": "Mar"}, {"name": "Mar"}),
+        ({"character_book": []}, {"character_book": None}),
+        ({"character_book": "none"}, {"character_book": None}),
+        ({"character_book": [{"keys": ["a"], "content": "b"}]},
+         {"character_book": {"entries": [{"keys": ["a"], "content": "b"}]}}),
+        ({"extensions": []}, {"extensions": {}}),
+        ({"tags": ["a\0b", "\ud83d", "\ud83d\uddfc"]}, {"tags": ["ab", "", "🗼"]}),
+        ({"first_mes": "Fog\ude00."}, {"first_mes": "Fog."}),
+        ({"extensions": {"n": 2**63, "m": 1e22, "o": float("nan"), "p": 1}},
+         {"extensions": {"n": None, "m": None, "o": None, "p": 1}}),
+        ({"extensions": {"n": 10**25}}, {"extensions": {"n": None}}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_field_is_mended(given: dict[str, Any], mended: dict[str, Any]) -> None:
+    """And said to be; the others are as they came."""
+    base = {name: value for name, value in V3.items() if name not in {"nickname", *given}}
+    card = read_card(document(base | given), slug="wren")
+    assert card.data == base | given | mended
+    assert {notice.field.partition("[")[0].partition(".")[0] for notice in card.notices} == set(
+        mended
+    )
+    companion_of(card.data)
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        (document(V2).decode().encode("utf-16"), set()),
+        (document(V2).decode().encode("utf-16-le"), set()),
+        (b"\xfe\xff" + document(V2).decode().encode("utf-16-be"), set()),
+        (document(V2).replace(b'"dry, patient"', b'"dry,\npatient"'), set()),
+        (document(V2).replace(b"dry, patient", b"dry, p\xe2tient"), {"card"}),
+        (document(V2).replace(b"chara_card_v2", b"chara_card_v4"), {"card"}),
+        (document(V2).replace(b'"spec": "chara_card_v2", ', b""), set()),
+        (json.dumps({"spec": "chara_card_v2", "spec_version": "2.0", **V2}).encode(), {"card"}),
+        (json.dumps({"name": "Mara", "data": None, **V2}).encode(), {"card"}),
+        (document(V2 | {"name": ""}).replace(b'{"spec"', b'{"name": "Mara", "spec"'), {"name"}),
+        (png(chunk(b"tEXt", b"chara\0" + base64.b64encode(document(V2)), crc=0)), {"card"}),
+        (png(chunk(b"abCd", b"", crc=1), text_chunk("chara", document(V2))), {"card"}),
+        (png(text_chunk("chara", document(V2)))[:-12], {"card"}),
+        (png(text_chunk("chara", document(V2)))[:-14], {"card"}),
+        (png(chunk(b"tEXt", b"chara\0" + document(V2))), set()),
+        (png(chunk(b"tEXt", b"chara\0" + base64.urlsafe_b64encode(document(V2)).rstrip(b"="))),
+         set()),
+        (png(chunk(b"zTXt", b"chara\0\0" + zlib.compress(base64.b64encode(document(V2))))), set()),
+        (png(chunk(b"iTXt", b"Chara\0\0\0\0\0" + base64.b64encode(document(V2)))), set()),
+        (png(chunk(b"iTXt", b"chara\0\0\0en\0x\0" + document(V2))), set()),
+        (png(chunk(b"iTXt", b"ccv3\0\1\0\0\0" + zlib.compress(document(V2)))), set()),
+        (png(text_chunk("ccv3", b'{"spec": "chara_ca'), text_chunk("chara", document(V2))),
+         {"card"}),
+        (png(chunk(b"tEXt", b"ccv3\0???"), text_chunk("chara", document(V2))), {"card"}),
+        (png(text_chunk("ccv3", b"{}"), text_chunk("chara", document(V2))), {"card"}),
+        (png(text_chunk("chara", b"null"), text_chunk("chara", document(V2))), {"card"}),
+    ],
+)  # fmt: skip
+def test_a_file_is_read_as_far_as_it_goes(file: bytes, said: set[str]) -> None:
+    """A damaged one, and one in another encoding; what had to be mended is said."""
+    card = read_card(file)
+    assert card.data["name"] == "Mara"
+    assert card.data["description"] == V2["description"]
+    assert card.data["character_book"] == V2["character_book"]
+    assert {notice.field for notice in card.notices} == said
+
+
+@pytest.mark.parametrize(
+    "older",
+    [
+        # As SillyTavern 1.12 reads them: TavernAI's and Pygmalion's, its own first ones.
+        {"char_name": "Mara", "char_persona": "Keeps a lighthouse.", "world_scenario": "A storm.",
+         "char_greeting": "You are wet.", "example_dialogue": "<START>\n{{user}}: Hi"},
+        {"name": "Mara", "description": "Keeps a lighthouse.", "scenario": "A storm.",
+         "first_mes": "You are wet.", "mes_example": "<START>\n{{user}}: Hi", "personality": "",
+         "creatorcomment": "x", "avatar": "none", "talkativeness": "0.5", "fav": False},
+        {"char_name": "Mara", "name": "", "description": "", "char_persona": "Keeps a lighthouse.",
+         "scenario": "A storm.", "char_greeting": "You are wet.",
+         "mes_example": "<START>\n{{user}}: Hi"},
+        # text-generation-webui's.
+        {"name": "Mara", "context": "Keeps a lighthouse.", "greeting": "You are wet.",
+         "scenario": "A storm.", "example_dialogue": "<START>\n{{user}}: Hi"},
+    ],
+)  # fmt: skip
+def test_older_names_of_fields_are_read(older: dict[str, Any]) -> None:
+    """As those of version 1."""
+    data = read_card(png(text_chunk("chara", json.dumps(older).encode()))).data
+    texts = {"name": "Mara", "description": "Keeps a lighthouse.", "scenario": "A storm.",
+             "first_mes": "You are wet.", "mes_example": "<START>\n{{user}}: Hi"}  # fmt: skip
+    assert data == data | texts
+    assert read_card(json.dumps(older).encode()).data == data
+
+
+def test_what_is_compressed_is_unpacked_within_bounds() -> None:
+    """A bomb is refused."""
+    bomb = zlib.compress(bytes(100_000_000))
+    with pytest.raises(TooLarge):
+        read_card(png(chunk(b"zTXt", b"chara\0\0" + bomb)))
+
+
+def test_a_list_of_notices_is_bounded() -> None:
+    """Of a card that is wrong everywhere."""
+    card = read_card(document(V2 | {"extensions": {"x": ["\0"] * 5_000}}))
+    assert len(card.notices) == card_file.MAX_NOTICES
 
 
 @pytest.mark.parametrize(
@@ -148,4 +258,4 @@ def test_numbers_within_the_bounds_survive() -> None:
     """What is refused is only what a database or another language would change."""
     numbers = [card_file.MAX_INTEGER, -card_file.MAX_INTEGER, 9.9e21, 5e-324, 0.1, math.pi]
     card = V2 | {"extensions": {"numbers": numbers}}
-    assert read_card(document(card)) == card
+    assert read_card(document(card)) == (card, [])
