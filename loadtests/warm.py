@@ -7,10 +7,12 @@ before Enter:
 - cold: nothing, as on a server that bills its tokens;
 - off, prefill, reply: the values of `llm_ahead` on a server whose tokens cost nothing.
 
-Two questions in one run, with the modes interleaved:
+Three questions, each with the modes interleaved:
 
 - alone: each player converses for a while, so that their own last prompt is still in the slot;
-- shared: every message follows one of another player.
+- shared: every message follows one of another player;
+- distant: alone, with the model server 100 ms away, and players who look over what they have typed for
+  two seconds before they press Enter.
 
 Beside the times, the tokens that the model still had to read after Enter: these do not depend on
 how busy the machine is.
@@ -31,6 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -51,7 +54,10 @@ MODES: dict[str, CompanionSettings] = {
     "prefill": CompanionSettings(llm_ahead="prefill"),
     "reply": CompanionSettings(llm_ahead="reply"),
 }
+QUESTIONS = ("alone", "shared", "distant")
 _BEFORE_ENTER_S = 0.2  # after the last key
+_LOOKING_OVER_S = 2.0
+_DISTANCE_S = 0.1  # in each direction
 _READING_S = 2.0  # after a reply, before the next key
 _TOKENS_READ = "llamacpp:prompt_tokens_total "
 _FACTS = (
@@ -82,7 +88,7 @@ def main() -> None:
     """Run, print, write `warm.json`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=24, help="of each mode and question")
-    parser.add_argument("--questions", nargs="+", choices=("alone", "shared"))
+    parser.add_argument("--questions", nargs="+", choices=QUESTIONS)
     options = parser.parse_args()
     settings = load_settings()
     settings.data_dir.mkdir(parents=True, exist_ok=True)
@@ -91,7 +97,6 @@ def main() -> None:
         real_model() as url,
     ):
         variables = {
-            "FOREMIND_LLM_URL": url,
             "FOREMIND_LLM_MAX_TOKENS": "16",
             "FOREMIND_LLM_SLOTS": "1",
             "FOREMIND_CONTEXT_TOKENS": f"{CONTEXT_TOKENS}",
@@ -102,8 +107,11 @@ def main() -> None:
         }
         scratch_settings = settings.in_scratch(Path(scratch))
         asyncio.run(_store_companions(scratch_settings))
-        with running_server(scratch_settings, variables) as (socket, _):
-            asyncio.run(_measure(socket, url, options.messages, options.questions))
+        for question in options.questions or QUESTIONS:
+            answers = asyncio.run(
+                _answers(question, scratch_settings, variables, url, options.messages)
+            )
+            _write(options.messages, question, _compare(answers))
 
 
 async def _store_companions(settings: Settings) -> None:
@@ -125,29 +133,60 @@ class _Answer:
     tokens_read: int
 
 
-async def _measure(url: str, model_url: str, messages: int, questions: list[str] | None) -> None:
-    """Measure each question, and print and write its result at once."""
+def _write(messages: int, question: str, result: dict[str, Any]) -> None:
+    """Print the result of a question, and write it beside those of the same run."""
     path = RESULTS / "warm.json"
     RESULTS.mkdir(exist_ok=True)
     report: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     if report.get("messages") != messages:
         report = {"messages": messages}
-    for question in questions or ("alone", "shared"):
-        block = len(_MESSAGES) if question == "alone" else 1
-        report[question] = _compare(await _answers(url, model_url, messages, block))
-        print(json.dumps({question: report[question]}, indent=2), flush=True)
-        path.write_text(json.dumps(report, indent=2) + "\n")
+    report[question] = result
+    print(json.dumps({question: report[question]}, indent=2), flush=True)
+    path.write_text(json.dumps(report, indent=2) + "\n")
 
 
-async def _answers(url: str, model_url: str, messages: int, block: int) -> dict[str, list[_Answer]]:
-    """Return each mode's answers, where modes take turns after `block` messages."""
+async def _answers(
+    question: str, settings: Settings, variables: dict[str, str], model_url: str, messages: int
+) -> dict[str, list[_Answer]]:
+    """Return each mode's answers, where modes take turns after some messages."""
+    block = 1 if question == "shared" else len(_MESSAGES)
+    distant = question == "distant"
     answers: dict[str, list[_Answer]] = {mode: [] for mode in MODES}
-    async with _players(url, model_url) as players:
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(_far_away(model_url)) if distant else model_url
+        socket, _ = stack.enter_context(
+            running_server(settings, {**variables, "FOREMIND_LLM_URL": url})
+        )
+        players = await stack.enter_async_context(_players(socket, model_url))
         for first in range(0, messages, block):
             for mode, player in players.items():
                 for number in range(first, min(first + block, messages)):
-                    answers[mode].append(await player.send(_MESSAGES[number % len(_MESSAGES)]))
+                    text = _MESSAGES[number % len(_MESSAGES)]
+                    answer = await player.send(text, _LOOKING_OVER_S if distant else _BEFORE_ENTER_S)
+                    answers[mode].append(answer)
     return answers
+
+
+@asynccontextmanager
+async def _far_away(url: str) -> AsyncIterator[str]:
+    """Serve what `url` does from further away: every byte takes a while longer in either direction."""
+    loop = asyncio.get_running_loop()
+
+    async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while piece := await source.read(65_536):
+            loop.call_later(_DISTANCE_S, sink.write, piece)
+        loop.call_later(_DISTANCE_S, sink.close)
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream = urlsplit(url)
+        target = await asyncio.open_connection(upstream.hostname, upstream.port)
+        await asyncio.gather(pump(reader, target[1]), pump(target[0], writer))
+
+    server = await asyncio.start_server(forward, "127.0.0.1")
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{urlsplit(url).path}"
+    finally:
+        server.close()
 
 
 class _Player:
@@ -169,13 +208,13 @@ class _Player:
         while awaited:
             awaited.discard((await self._client.next_event())["type"])
 
-    async def send(self, text: str) -> _Answer:
-        """Type a message, press Enter, and wait for the reply."""
+    async def send(self, text: str, before_enter_s: float) -> _Answer:
+        """Type a message, wait, press Enter, and wait for the reply."""
         await self._read_events(_READING_S)
         for interval_s, draft in TYPISTS[0].type(text, self._random):
             await self._read_events(interval_s)
             await self._client.draft(draft)
-        await self._read_events(_BEFORE_ENTER_S)
+        await self._read_events(before_enter_s)
         read_before = await self._tokens_read()
         entered = time.perf_counter()
         await self._client.send(text)
