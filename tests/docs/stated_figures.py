@@ -100,7 +100,7 @@ def _bench(result: Any) -> Iterator[Statement]:
     )
     hit, miss = (f"Enter to model request, all layers, {outcome}" for outcome in ("hit", "miss"))
     yield (
-        "docs/layers.md",
+        "docs/layers-reference.md",
         f"{p50(hit, '.2f')} ms on a hit and {p50(miss, '.1f')} ms on a miss (p50), against "
         f"{baseline(hit, '.2f')} and {baseline(miss, '.1f')} with memories alone in the same run",
     )
@@ -261,12 +261,12 @@ def _labels(result: Any) -> Iterator[Statement]:
     for layer, part in (("episodes", "episodes"), ("topics", "topics"), ("library", "documents")):
         scores = result[part]
         yield (
-            "docs/layers.md",
+            "docs/layers-reference.md",
             f"| `{layer}` | {scores['precision']:.2f} | {scores['found']:.2f} "
             f"| {scores['unasked']:.1f} |\n",
         )
     yield (
-        "docs/layers.md",
+        "docs/layers-reference.md",
         f"Of the profile's entries {result['profile_precision']:.2f} are correct, and "
         f"{result['profile_recall']:.2f} of those expected are present. Of the questions that were "
         f"left open {result['questions']:.2f} are open or settled as they should be, with "
@@ -298,7 +298,7 @@ def _languages(result: Any) -> Iterator[Statement]:
 def _layers(result: Any) -> Iterator[Statement]:
     evidence = result["evidence"]
     yield (
-        "docs/layers.md",
+        "docs/layers-reference.md",
         f"it asks the {result['questions']} questions. *Evidence* is the share of the turns "
         "answering a question of which the whole prompt contains a sentence, word for word: "
         f"{evidence:.3f} with all layers",
@@ -307,7 +307,7 @@ def _layers(result: Any) -> Iterator[Statement]:
     for layer in result["layers"]:
         if layer["layer"] in shown | {"hot", "memories"}:
             yield (
-                "docs/layers.md",
+                "docs/layers-reference.md",
                 f"| `{layer['layer']}` | {layer['tokens']:.0f} | {layer['repeating']:.0f} "
                 f"| {layer['without']:.3f} | {layer['alone']:.3f} |",
             )
@@ -315,7 +315,7 @@ def _layers(result: Any) -> Iterator[Statement]:
     hot = next(layer for layer in result["layers"] if layer["layer"] == "hot")
     assert result["repeating_evidence"] <= evidence
     yield (
-        "docs/layers.md",
+        "docs/layers-reference.md",
         f"A prompt takes {tokens:.0f} tokens. If every layer said all that it holds, the same "
         f"prompts would take {repeating:.0f}: stating things once saves {repeating - tokens:.0f} "
         f"tokens ({1 - tokens / repeating:.0%}) and costs no evidence ({evidence:.3f} with it, "
@@ -326,7 +326,7 @@ def _layers(result: Any) -> Iterator[Statement]:
     first, last = weeks[0], weeks[-1]
     late = sum(week["tokens"] for week in weeks[-4:]) / 4
     yield (
-        "docs/layers.md",
+        "docs/layers-reference.md",
         f"A prompt takes {first['tokens']:.0f} tokens in the first week and {last['tokens']:.0f} "
         f"in the last ({last['tokens'] / first['tokens']:.2f} times; the last four weeks "
         f"{late:.0f}, {late / first['tokens']:.2f} times), at most "
@@ -336,7 +336,7 @@ def _layers(result: Any) -> Iterator[Statement]:
     )
     asked = result["asked"]
     yield (
-        "docs/layers.md",
+        "docs/layers-reference.md",
         f"{asked['notes']:.2f} requests for notes, {asked['summary']:.2f} for summaries, "
         f"{asked['episodes']:.2f} for episodes, {asked['topics']:.2f} for topics, "
         f"{asked['hot']:.2f} for the core memory, {asked['habits']:.2f} for usage patterns;",

@@ -1,4 +1,4 @@
-"""docs/layers.md lists exactly the layers, steps and slots that exist, in the same order."""
+"""The pages on layers list exactly the layers, steps and slots that exist, in the same order."""
 
 import re
 from typing import get_args
@@ -10,7 +10,9 @@ from foremind.domain.settings.setting_definitions import LAYERS
 from foremind.llm.prompt.token_budget import SHARES
 from tests.conftest import ROOT
 
-TEXT = (ROOT / "docs" / "layers.md").read_text("utf-8")
+TEXT = "".join(
+    (ROOT / "docs" / name).read_text("utf-8") for name in ("layers.md", "layers-reference.md")
+)
 
 
 def rows(heading: str) -> list[list[str]]:

@@ -90,7 +90,7 @@ def is_request(match: re.Match[str]) -> bool:
     return path == "/"
 
 
-BELOW = "/v1/relationships/{}"  # the prefix that docs/layers.md leaves out
+BELOW = "/v1/relationships/{}"  # the prefix that docs/user-data.md leaves out
 CHECKS: dict[str, Callable[[re.Match[str]], bool]] = {
     "metric": is_metric,
     "variable": is_variable,
