@@ -76,14 +76,14 @@ def test_everything_is_in_one_namespace(objects: list[dict[str, Any]]) -> None:
 
 
 def test_no_secret_is_in_the_repository(objects: list[dict[str, Any]]) -> None:
-    """They are referred to by name, and docs/hosting.md creates each key."""
+    """They are referred to by name, and docs/scaling.md creates each key."""
     assert not of_kind(objects, "Secret")
     required = {
         reference["key"]
         for reference in _find(objects, "secretKeyRef")
         if not reference.get("optional")
     }
-    text = (ROOT / "docs" / "hosting.md").read_text()
+    text = (ROOT / "docs" / "scaling.md").read_text()
     assert set(re.findall(r"--from-literal ([\w-]+)=", text)) == required
     assert {volume["secretName"] for volume in _find(objects, "secret")} == {"foremind-tls"}
     assert "secret generic foremind-tls --from-file site.pem=" in text

@@ -31,7 +31,7 @@ def _announcements(result: Any) -> Iterator[Statement]:
         f"{times(listeners, 'memory'):.1f} times as many memories"
         for listeners in ("0", "60")
     )
-    yield "docs/hosting.md", f"with 60 idle processes beside them {many}, without any {alone}"
+    yield "docs/scaling.md", f"with 60 idle processes beside them {many}, without any {alone}"
 
 
 def _background(result: Any) -> Iterator[Statement]:
@@ -115,7 +115,7 @@ def _bench(result: Any) -> Iterator[Statement]:
 def _capacity(result: Any) -> Iterator[Statement]:
     for deployment in result["deployments"]:
         yield (
-            "docs/hosting.md",
+            "docs/scaling.md",
             f"| {deployment['workload']['players']:,} | {deployment['gateways']:,} "
             f"| {deployment['gateway_gib']:,.1f} GiB "
             f"| {deployment['load']['database_cores']:,.1f} |",
@@ -125,14 +125,14 @@ def _capacity(result: Any) -> Iterator[Statement]:
     ms = 1000 * workload["message_interval_s"] / workload["players"]
     prefetching = costs["prefetches_per_message"] * costs["prefetch"]["gateway_cpu_ms"]
     yield (
-        "docs/hosting.md",
+        "docs/scaling.md",
         f"A typed message costs {load['gateway_cores'] * ms:.0f} ms of CPU at the gateway, "
         f"{prefetching:.0f} ms of it for prefetching, and {load['database_cores'] * ms:.0f} ms "
         "at the database",
     )
     for check in result["checks"]:
         yield (
-            "docs/hosting.md",
+            "docs/scaling.md",
             f"| {check['gateways']} | {check['players']:,} | {check['message_interval_s']:.0f} s "
             f"| {check['cores']:.2f} | {check['predicted_cores']:.2f} "
             f"| {check['gib']:.2f} GiB | {check['predicted_gib']:.2f} GiB |",
@@ -151,7 +151,7 @@ def _cluster(result: Any) -> Iterator[Statement]:
         accepted, ready = baseline["accepted_ms"], baseline["ready_ms"]
         again = runs[database, gateways, "gateway_kill"]["talking_again_s"]
         yield (
-            "docs/hosting.md",
+            "docs/scaling.md",
             f"| {_DATABASES[database]} | {gateways} | {baseline['messages_a_second']:.1f} "
             f"| {accepted['p50']:.1f} ms, {accepted['p99']:.1f} ms "
             f"| {ready['p50']:.1f} ms, {ready['p99']:.1f} ms "
@@ -163,7 +163,7 @@ def _cluster(result: Any) -> Iterator[Statement]:
         for fault in ("gateway_kill", "nats_kill", "database_crash", "shard_move")
     )
     yield (
-        "docs/hosting.md",
+        "docs/scaling.md",
         f"In {kills} kills of gateways, {nats} of NATS, {crashes} crashes of a node of the "
         f"database and {moves} moves of shards, none of {messages:,} messages was lost or stored "
         "twice",
@@ -418,7 +418,7 @@ def _sharding(result: Any) -> Iterator[Statement]:
     assert moving["moves"] == 5
     assert not any(moving[part] for part in ("lost", "twice", "without_job"))
     yield (
-        "docs/hosting.md",
+        "docs/scaling.md",
         f"a commit took {commit:.1f} times as long as on plain PostgreSQL and a read {read:.1f} "
         f"times (medians, measured in turn); of {moving['messages']:,} messages sent during five "
         "moves",

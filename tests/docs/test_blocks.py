@@ -87,12 +87,12 @@ RUN = {
     ("docs/doors.md", "import sys"): "test_the_clients_of_openai_talk",
     ("docs/hosting.md", "# Ollama"): "test_each_model_server_answers",
     ("docs/hosting.md", "sh deploy/compose/new-env.sh"): "test_compose_is_commanded_as_shown",
-    ("docs/hosting.md", "kubectl"): "test_kubernetes_is_commanded_as_shown",
+    ("docs/scaling.md", "kubectl"): "test_kubernetes_is_commanded_as_shown",
     ("docs/hosting.md", "docker compose"): "test_compose_is_commanded_as_shown",
     ("docs/hosting.md", 'slug = "mara"'): "test_a_companion_is_put_and_listed",
     ("docs/hosting.md", "foremind companions put"): "test_a_companion_is_put_and_listed",
     ("docs/hosting.md", "foremind embed"): "test_embedding_runs_apart_as_shown",
-    ("docs/hosting.md", "foremind serve --workers"): "test_workers_share_a_port_as_shown",
+    ("docs/scaling.md", "foremind serve --workers"): "test_workers_share_a_port_as_shown",
     ("docs/hosting.md", "foremind models list"): "test_embedding_models_are_handled_as_shown",
     (
         "docs/http.md",
@@ -161,7 +161,7 @@ def test_the_commands_for_contributors_are_there() -> None:
 
 async def test_workers_share_a_port_as_shown(shell: Shell) -> None:
     """Fewer here; a conversation begins at the shared port."""
-    (command,) = commands(block("docs/hosting.md", "foremind serve --workers").text)
+    (command,) = commands(block("docs/scaling.md", "foremind serve --workers").text)
     shell.swaps = {"--workers 4": "--workers 2"}
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(shell.serving(command))
@@ -687,7 +687,7 @@ async def test_kubernetes_is_commanded_as_shown(shell: Shell) -> None:
     """
     program("kubectl")
     (shell.folder / "site.pem").write_text("a certificate and its key")
-    for command in commands(block("docs/hosting.md", "kubectl").text):
+    for command in commands(block("docs/scaling.md", "kubectl").text):
         if " create namespace " in command or " create secret " in command:
             made = yaml.safe_load(await shell.run(f"{command} --dry-run=client --output yaml"))
             assert made["kind"] in ("Namespace", "Secret")
