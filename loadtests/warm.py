@@ -162,7 +162,9 @@ async def _answers(
             for mode, player in players.items():
                 for number in range(first, min(first + block, messages)):
                     text = _MESSAGES[number % len(_MESSAGES)]
-                    answer = await player.send(text, _LOOKING_OVER_S if distant else _BEFORE_ENTER_S)
+                    answer = await player.send(
+                        text, _LOOKING_OVER_S if distant else _BEFORE_ENTER_S
+                    )
                     answers[mode].append(answer)
     return answers
 

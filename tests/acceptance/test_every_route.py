@@ -20,7 +20,7 @@ from foremind.api.chat_completion_shapes import ChatCompletionRequest
 from foremind.api.event_routes import EventsBody, StoredEvents
 from foremind.api.mcp_routes import JsonRpcMessage
 from foremind.api.memory_routes import Correction
-from foremind.api.operations import OPERATIONS
+from foremind.api.openapi import OPERATIONS
 from foremind.api.record_routes import RecordBody, RecordPatch, RevisionBody
 from foremind.api.relationship_routes import Config, StateBody
 from foremind.api.turn_shapes import ChooseBody, EditBody, RegenerateBody, TurnBody

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from websockets.asyncio.client import connect as open_socket
 
-from foremind.api.operations import OPERATIONS
+from foremind.api.openapi import OPERATIONS
 from foremind.auth.access_tokens import mint
 from foremind.auth.signing_keys import generate_key, read_keys
 from foremind_client import Client, Closed

@@ -12,8 +12,7 @@ import msgspec
 import pytest
 from starlette.routing import Route
 
-from foremind.api.openapi import openapi
-from foremind.api.operations import OPERATIONS
+from foremind.api.openapi import OPERATIONS, openapi
 from foremind.api.turn_shapes import StreamEvent
 from foremind.gateway.protocol.asyncapi import EXAMPLES, asyncapi, client_messages, server_events
 from foremind.gateway.protocol.decoding import decode

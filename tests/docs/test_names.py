@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 import typer
 
-from foremind.api.operations import OPERATIONS
+from foremind.api.openapi import OPERATIONS
 from foremind.app.configuration import OTHER_PREFIXES, OTHER_VARIABLES
 from foremind.cli.main import app
 from foremind.domain.settings.settings import Settings

@@ -1,10 +1,9 @@
 """Operations of operators on companions, sessions and tokens; all need the scope `admin`."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -12,11 +11,11 @@ from msgspec import Meta
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from foremind.api.dependencies import read_bytes, read_json
+from foremind.api.operations import TEXT, Operation
 from foremind.api.request_authentication import RequestAuthenticator
-from foremind.api.responses import json_response
+from foremind.api.responses import DoneResponse, json_response
 from foremind.auth.authority import Authority, require_scope
 from foremind.auth.principal import MAX_USER_CHARS
 from foremind.cards.card_fields import card_of, companion_of, mended_card, slug_of
@@ -26,31 +25,13 @@ from foremind.domain.clock import Clock
 from foremind.domain.companion import Companion, CompanionFile, Notice, first_invalid_field
 from foremind.domain.errors import InvalidFile, InvalidMessage, NotFound
 from foremind.domain.settings.settings import CompanionSettings, Settings
+from foremind.gateway.live_settings import LiveSettings
+from foremind.gateway.session_registry import SessionRegistry
 from foremind.llm.prompt.token_counter import load_counter
 from foremind.lore.lorebook import Lorebook, lorebook_in
 from foremind.storage.companion_store import CompanionStore
 
 Identifier = Annotated[str, Meta(min_length=1, max_length=MAX_USER_CHARS)]
-
-
-class SessionControl(Protocol):
-    """The open sessions of this process."""
-
-    def snapshots(self) -> Sequence[object]:
-        """Return snapshots of all sessions."""
-
-    def dismiss(self, session_id: str) -> bool:
-        """End a session; return False if there is none with this id."""
-
-    async def drain(self, seconds: float) -> None:
-        """Refuse new sessions, let replies finish for at most `seconds`, then end all sessions."""
-
-
-class CompanionSource(Protocol):
-    """The companions of this process's open sessions."""
-
-    async def reload(self, announcement: CompanionChanged) -> None:
-        """Reload the companion that has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +43,8 @@ class AdminServices:
     clock: Clock
     companions: CompanionStore
     authority: Authority
-    sessions: SessionControl
-    live_settings: CompanionSource
+    sessions: SessionRegistry
+    live_settings: LiveSettings
 
 
 class Revocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -120,18 +101,45 @@ class CardDetail(msgspec.Struct, frozen=True):
     notices: list[Notice]
 
 
-class _AdminEndpoints:
+class Companions(msgspec.Struct):
+    """Companions as operators see them."""
+
+    companions: list[CompanionDetail]
+
+
+class OpenSessions(msgspec.Struct):
+    """The sessions of the process that answers."""
+
+    sessions: list[dict[str, Any]]
+
+
+class AdminEndpoints:
+    """Operations below `/v1/admin`."""
+
     def __init__(self, services: AdminServices) -> None:
         self._services = services
 
+    @Operation("GET", "/v1/admin/companions", Companions, scope="admin")
     async def list_companions(self, request: Request) -> Response:
+        """List companions for operators.
+
+        Returns every companion that is not retired, with its persona, settings and version.
+        """
         await self._require_admin(request)
         companions = await self._services.companions.list()
         return json_response(
             {"companions": [companion_detail(companion) for companion in companions]}
         )
 
+    @Operation(
+        "PUT", "/v1/admin/companions/{slug}", CompanionDetail, body=CompanionBody, scope="admin"
+    )
     async def put_companion(self, request: Request) -> Response:
+        """Create or replace a companion.
+
+        Creates the companion, or replaces its name, persona, greeting and settings. Open sessions
+        use the new version at once. `version` increases with every change.
+        """
         await self._require_admin(request)
         body = await read_json(request, CompanionBody)
         companion = CompanionFile(
@@ -155,29 +163,60 @@ class _AdminEndpoints:
         await self._services.live_settings.reload(CompanionChanged(stored.id, stored.version))
         return json_response(companion_detail(stored, notices))
 
+    @Operation("DELETE", "/v1/admin/companions/{slug}", DoneResponse, scope="admin")
     async def retire_companion(self, request: Request) -> Response:
+        """Retire a companion.
+
+        No more sessions can be opened with the companion, until it is created again with PUT. Its
+        users keep what was said, and can still read, export and erase it.
+        """
         await self._require_admin(request)
         services = self._services
         await services.companions.retire(request.path_params["slug"], services.clock.now())
         return json_response({"status": "ok"})
 
+    @Operation("GET", "/v1/admin/sessions", OpenSessions, scope="admin")
     async def list_sessions(self, request: Request) -> Response:
+        """List open sessions.
+
+        Returns the sessions of the process that answers.
+        """
         await self._require_admin(request)
         return json_response({"sessions": self._services.sessions.snapshots()})
 
+    @Operation("DELETE", "/v1/admin/sessions/{session}", DoneResponse, scope="admin")
     async def end_session(self, request: Request) -> Response:
+        """End a session.
+
+        Ends a session of the process that answers, and closes its connection with 4403.
+        """
         await self._require_admin(request)
         if not self._services.sessions.dismiss(request.path_params["session"]):
             raise NotFound("session: expected a session of this process", param="session")
         return json_response({"status": "ok"})
 
+    @Operation("POST", "/v1/admin/revocations", Revoked, status=201, body=Revocation, scope="admin")
     async def revoke_tokens(self, request: Request) -> Response:
+        """Revoke tokens.
+
+        Revokes one token of a user by its `jti`, or all tokens issued so far, in every process and
+        at once. Because the clock of the server that issues tokens may be ahead, tokens that claim
+        to be issued up to `issued_until`, half a minute from now, are revoked too: to let the user
+        in again, issue a token after that.
+        """
         await self._require_admin(request)
         body = await read_json(request, Revocation)
         until = await self._services.authority.revoke(body.user, body.token_id)
         return json_response(Revoked(None if body.token_id else until), 201)
 
+    @Operation("POST", "/v1/admin/drain", DoneResponse, status=202, scope="admin")
     async def drain(self, request: Request) -> Response:
+        """Drain the process.
+
+        Stops accepting sessions, gives replies in progress `FOREMIND_DRAIN_S` seconds to finish,
+        and then closes all connections with 4503. Returns at once. For use before a shutdown: there
+        is no way back.
+        """
         await self._require_admin(request)
         services = self._services
         response = json_response({"status": "draining"}, 202)
@@ -186,21 +225,6 @@ class _AdminEndpoints:
 
     async def _require_admin(self, request: Request) -> None:
         require_scope(await self._services.authenticator.authenticate(request), "admin")
-
-
-def admin_routes(services: AdminServices) -> list[BaseRoute]:
-    """Return the routes below `/v1/admin`."""
-    endpoints = _AdminEndpoints(services)
-    path = "/v1/admin"
-    return [
-        Route(path + "/companions", endpoints.list_companions),
-        Route(path + "/companions/{slug}", endpoints.put_companion, methods=["PUT"]),
-        Route(path + "/companions/{slug}", endpoints.retire_companion, methods=["DELETE"]),
-        Route(path + "/sessions", endpoints.list_sessions),
-        Route(path + "/sessions/{session}", endpoints.end_session, methods=["DELETE"]),
-        Route(path + "/revocations", endpoints.revoke_tokens, methods=["POST"]),
-        Route(path + "/drain", endpoints.drain, methods=["POST"]),
-    ]
 
 
 def _check_tokenizer(path: str | None) -> None:
@@ -229,11 +253,31 @@ def companion_detail(companion: Companion, notices: Sequence[Notice] = ()) -> Co
     )
 
 
-class _CardEndpoints:
+_CARD_TYPES = ("image/png", "image/apng", "application/zip", "application/octet-stream")
+
+
+class CardEndpoints:
+    """Operations on character cards."""
+
     def __init__(self, services: AdminServices) -> None:
         self._services = services
 
+    @Operation(
+        "PUT",
+        "/v1/admin/companions/{slug}/card",
+        CompanionDetail,
+        body=dict[str, Any],
+        file_types=_CARD_TYPES,
+        scope="admin",
+    )
     async def put(self, request: Request) -> Response:
+        """Create or replace a companion by a character card.
+
+        Takes a Character Card of version 1, 2 or 3, of at most 20 MB: JSON, PNG, APNG or CHARX,
+        known by its first bytes. Name, persona and greeting become those of the card, which is
+        kept; a companion that exists keeps its settings. Open sessions use it at once. `notices`
+        lists what is not as the specifications say, and was read as far as it can be.
+        """
         await self._require_admin(request)
         file = await read_bytes(request, MAX_FILE_BYTES)
         slug = request.path_params["slug"]
@@ -242,14 +286,49 @@ class _CardEndpoints:
         await self._services.live_settings.reload(CompanionChanged(stored.id, stored.version))
         return json_response(companion_detail(stored, notices))
 
+    @Operation(
+        "POST",
+        "/v1/admin/cards",
+        CardDetail,
+        body=dict[str, Any],
+        query={
+            "name": TEXT | {"description": "The name of a character whose card has none."},
+        },
+        file_types=_CARD_TYPES,
+        scope="admin",
+    )
     async def read(self, request: Request) -> Response:
+        """Read a character card.
+
+        Reads a file as PUT of a card does, and stores nothing: what the card says, and the slug
+        that its name makes, which may be empty.
+        """
         await self._require_admin(request)
         file = await read_bytes(request, MAX_FILE_BYTES)
         card = await asyncio.to_thread(read_card, file, request.query_params.get("name"))
         name = card.data["name"]
         return json_response(CardDetail(slug_of(name), name, card.data, card.notices))
 
+    @Operation(
+        "GET",
+        "/v1/admin/companions/{slug}/card",
+        dict[str, Any],
+        query={
+            "as": {
+                "type": "string",
+                "enum": list(FORMATS),
+                "description": "The format of the file. Default: `json`.",
+            }
+        },
+        file_types=("image/png", "application/zip"),
+        scope="admin",
+    )
     async def get(self, request: Request) -> Response:
+        """Get a companion's character card.
+
+        Returns the card that the companion was made of, its `data` as it was given; or, for a
+        companion that was none's, a card of version 2 made of it.
+        """
         await self._require_admin(request)
         name = request.query_params.get("as", "json")
         card_format = next((known for known in FORMATS if known == name), None)
@@ -264,17 +343,6 @@ class _CardEndpoints:
 
     async def _require_admin(self, request: Request) -> None:
         require_scope(await self._services.authenticator.authenticate(request), "admin")
-
-
-def card_routes(services: AdminServices) -> list[BaseRoute]:
-    """Return the routes that read, store and give back character cards."""
-    endpoints = _CardEndpoints(services)
-    path = "/v1/admin/companions/{slug}/card"
-    return [
-        Route(path, endpoints.put, methods=["PUT"]),
-        Route(path, endpoints.get),
-        Route("/v1/admin/cards", endpoints.read, methods=["POST"]),
-    ]
 
 
 def companion_in(file: bytes, slug: str) -> tuple[CompanionFile, list[Notice]]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from foremind.api.chat_completion_shapes import (
     ChatCompletion,
@@ -24,6 +23,7 @@ from foremind.api.chat_completion_shapes import (
 )
 from foremind.api.dependencies import header_text, read_json
 from foremind.api.front_end_requests import Said, a_task, read_messages
+from foremind.api.operations import Operation
 from foremind.api.request_authentication import RequestAuthenticator
 from foremind.api.responses import error_body, json_response
 from foremind.api.turn_streams import StreamedTurn, begin_turn, end_of, while_connected
@@ -118,22 +118,49 @@ class _Reply:
         return _data(msgspec.json.encode(chunk))
 
 
-class _ChatCompletionEndpoints:
+class ChatCompletionEndpoints:
+    """The operations that clients of OpenAI's API know."""
+
     def __init__(self, services: ChatCompletionServices) -> None:
         self._services = services
 
+    @Operation("GET", "/v1/models", ModelList, scope="")
     async def models(self, request: Request) -> Response:
+        """List companions as models.
+
+        As OpenAI's `GET /v1/models`: the companions that the token allows, or all of them in open
+        mode.
+        """
         principal = await self._services.authenticator.authenticate_unless_open(request)
         return json_response(ModelList(await self._models(principal)))
 
+    @Operation("GET", "/v1/models/{slug}", ModelView, scope="")
     async def model(self, request: Request) -> Response:
+        """Get a companion as a model.
+
+        As OpenAI's `GET /v1/models/{model}`: the companion with this slug.
+        """
         principal = await self._services.authenticator.authenticate_unless_open(request)
         for model in await self._models(principal):
             if model.id == request.path_params["slug"]:
                 return json_response(model)
         raise NotFound("model: expected one of /v1/models", param="model")
 
+    @Operation(
+        "POST", "/v1/chat/completions", ChatCompletion, body=ChatCompletionRequest, scope="chat"
+    )
     async def complete(self, request: Request) -> Response:
+        """Complete a chat.
+
+        As OpenAI's chat completions: answers the last message of a conversation that is sent whole,
+        and stores each turn once. What no longer stands in the conversation, such as a reply that
+        is to be made anew, is erased with what was derived from it. Fields that are not described
+        are ignored. With `stream`, the reply is sent as server-sent events, each a
+        `ChatCompletionChunk`, and `[DONE]` at the end. `X-Foremind-Recalled` states how many
+        memories the prompt had, `X-Foremind-Recalled-Ids` which, for a token with the scope
+        `memory:read`, `X-Foremind-Context` the kind of context and `X-Foremind-Turn` the id of the
+        stored turn.
+        """
         authenticator = self._services.authenticator
         caller = await authenticator.authenticate_caller(request)
         body = await read_json(request, ChatCompletionRequest, _MAX_BODY_BYTES)
@@ -282,13 +309,3 @@ def _headers(principal: Principal, begun: TurnBegun) -> dict[str, str]:
             ids = ",".join(str(memory.id) for memory in begun.memories)
             headers["x-foremind-recalled-ids"] = ids
     return headers
-
-
-def chat_completion_routes(services: ChatCompletionServices) -> list[BaseRoute]:
-    """Return the routes that clients of OpenAI's API know."""
-    endpoints = _ChatCompletionEndpoints(services)
-    return [
-        Route("/v1/models", endpoints.models),
-        Route("/v1/models/{slug}", endpoints.model),
-        Route("/v1/chat/completions", endpoints.complete, methods=["POST"]),
-    ]

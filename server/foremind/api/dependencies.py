@@ -1,7 +1,7 @@
 """What the routes of relationships share: services, authorization, parsing, paging."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
@@ -11,13 +11,13 @@ from foremind.api.request_authentication import RequestAuthenticator
 from foremind.auth.authority import require_scope
 from foremind.auth.principal import Principal
 from foremind.background.worker import BackgroundWorker
-from foremind.domain.announcements import SettingsChanged
 from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidMessage, NotAllowed, TooLarge
 from foremind.domain.policy import Policy, policy_for
 from foremind.domain.relationship import Relationship
 from foremind.domain.settings.setting_levels import effective_settings
 from foremind.domain.storable_text import check_storable
+from foremind.gateway.live_settings import LiveSettings
 from foremind.memory.correct import Corrector
 from foremind.memory.erase import Eraser
 from foremind.memory.import_relationship import RelationshipImporter
@@ -32,13 +32,6 @@ MAX_ID = 2**62
 MAX_JSON_BYTES = 200_000  # exports and documents have limits of their own
 
 Shape = TypeVar("Shape")
-
-
-class SettingsSource(Protocol):
-    """The settings of this process's open sessions."""
-
-    async def reload(self, announcement: SettingsChanged) -> None:
-        """Reload the settings that have changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +60,7 @@ class RelationshipServices:
     runtime: RuntimeServices
     authenticator: RequestAuthenticator
     stores: Stores
-    live_settings: SettingsSource
+    live_settings: LiveSettings
     context: ContextServices
     editing: EditingServices
     transfer: TransferServices

@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute, Route
 from foremind.api.dependencies import RelationshipServices, read_json, resolve_relationship
 from foremind.api.mcp_tools import ChargeMessage
 from foremind.api.memory_routes import text_of
+from foremind.api.operations import Operation
 from foremind.api.responses import json_response
 from foremind.api.turn_shapes import MessageId
 from foremind.domain.errors import InvalidMessage
@@ -56,7 +57,9 @@ class StoredEvents(msgspec.Struct, frozen=True):
     events: list[EventView]
 
 
-class _EventEndpoints:
+class EventEndpoints:
+    """The operation that stores what happened."""
+
     def __init__(
         self, services: RelationshipServices, rememberer: Rememberer, charge: ChargeMessage
     ) -> None:
@@ -64,7 +67,18 @@ class _EventEndpoints:
         self._rememberer = rememberer
         self._charge = charge
 
+    @Operation(
+        "POST", "/v1/relationships/{id}/events", StoredEvents, body=EventsBody, scope="memory:write"
+    )
     async def report(self, request: Request) -> Response:
+        """Report what happened.
+
+        Stores what happened around the relationship, which nobody said: each becomes a memory of
+        its `type` that prompts narrate, and is not part of the transcript. Answers when all of them
+        are stored; the same `id` again changes nothing. If one is invalid, none is stored.
+        `turn_id` is what erases it, as `turn` of `DELETE .../memories`. 409 where the companion
+        asks for a consent that the user has not given.
+        """
         services = self._services
         resolved = await resolve_relationship(services, request)
         body = await read_json(request, EventsBody, _MAX_BYTES)
@@ -91,7 +105,7 @@ def event_routes(
     services: RelationshipServices, rememberer: Rememberer, charge: ChargeMessage
 ) -> list[BaseRoute]:
     """Return the route of `/v1/relationships/{id}/events`."""
-    endpoints = _EventEndpoints(services, rememberer, charge)
+    endpoints = EventEndpoints(services, rememberer, charge)
     return [Route("/v1/relationships/{id}/events", endpoints.report, methods=["POST"])]
 
 

@@ -1,19 +1,21 @@
 """`POST /v1/mcp`: the door for clients of the Model Context Protocol, if it is open."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from foremind.api.dependencies import MAX_JSON_BYTES, read_bytes
 from foremind.api.json_bodies import decode_json
+from foremind.api.operations import Operation
 from foremind.api.request_authentication import RequestAuthenticator
-from foremind.auth.principal import Principal
 from foremind.domain.errors import NotFound
 from foremind.domain.storable_text import check_storable
+
+if TYPE_CHECKING:
+    from foremind.api.mcp_server import McpServer  # needs its SDK, which is an extra
 
 
 class JsonRpcMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,26 +38,29 @@ class JsonRpcAnswer(msgspec.Struct, frozen=True):
     error: dict[str, msgspec.Raw] | None = None
 
 
-class MessageAnswers(Protocol):
-    """What answers messages."""
-
-    async def answer(self, request: Request, caller: Principal | None, body: bytes) -> Response:
-        """Return the answer to a message, whose body has been read."""
-
-
 @dataclass(frozen=True, slots=True)
 class McpServices:
     """The services of this route; no `server` if it is off."""
 
     authenticator: RequestAuthenticator
-    server: MessageAnswers | None
+    server: "McpServer | None"
 
 
-class _McpEndpoint:
+class McpEndpoint:
+    """The operation of the MCP server."""
+
     def __init__(self, services: McpServices) -> None:
         self._services = services
 
+    @Operation("POST", "/v1/mcp", JsonRpcAnswer, body=JsonRpcMessage, scope="")
     async def handle(self, request: Request) -> Response:
+        """Call a memory tool.
+
+        The Model Context Protocol over streamable HTTP, without sessions: a message is answered as
+        JSON, a notification with 202. The tools `recall`, `remember`, `correct`, `forget` and
+        `context` need the scopes `memory:read` or `memory:write`. 404 unless the server runs with
+        `FOREMIND_MCP`.
+        """
         caller = await self._services.authenticator.authenticate_caller(request)
         request.state.connection.mark_identified()
         body = await read_bytes(request, MAX_JSON_BYTES)
@@ -63,8 +68,3 @@ class _McpEndpoint:
         if self._services.server is None:
             raise NotFound("path: the MCP server is off; FOREMIND_MCP turns it on", param="path")
         return await self._services.server.answer(request, caller, body)
-
-
-def mcp_routes(services: McpServices) -> list[BaseRoute]:
-    """Return the route of the MCP server."""
-    return [Route("/v1/mcp", _McpEndpoint(services).handle, methods=["POST"])]

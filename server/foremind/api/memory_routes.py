@@ -5,7 +5,6 @@ from uuid import UUID
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from foremind.api.dependencies import (
     MAX_ID,
@@ -17,8 +16,11 @@ from foremind.api.dependencies import (
     read_json,
     resolve_relationship,
 )
-from foremind.api.responses import json_response
+from foremind.api.operations import ID, PAGE, TEXT, Operation
+from foremind.api.responses import DoneResponse, json_response
 from foremind.domain.errors import InvalidMessage
+from foremind.domain.memory import StoredMemory
+from foremind.domain.relationship import TranscriptEntry
 from foremind.memory.erase import ErasureReceipt, ErasureScope
 from foremind.text.mentions import Mention, parse_mention
 
@@ -105,6 +107,11 @@ async def erase_memories(
 
 _DEFAULT_PAGE = 100
 _MAX_PAGE = 1000
+_DRY_RUN = {
+    "type": "boolean",
+    "default": False,
+    "description": "Only count what would be erased.",
+}
 
 
 class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,11 +120,48 @@ class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     content: str
 
 
-class _MemoryEndpoints:
+class MemoryPage(msgspec.Struct):
+    """A page of memories in ascending order of id.
+
+    `next_after` is the value of `after` for the next page, null on the last page.
+    """
+
+    memories: list[StoredMemory]
+    next_after: str | None
+
+
+class TurnPage(msgspec.Struct):
+    """A page of turns in ascending order of id.
+
+    `next_after` is the value of `after` for the next page, null on the last page.
+    """
+
+    turns: list[TranscriptEntry]
+    next_after: str | None
+
+
+class MemoryEndpoints:
+    """Operations on turns and memories."""
+
     def __init__(self, services: RelationshipServices) -> None:
         self._services = services
 
+    @Operation(
+        "GET",
+        "/v1/relationships/{id}/turns",
+        TurnPage,
+        query=PAGE
+        | {
+            "session": TEXT
+            | {"description": "The id of a session (UUID). Default: turns of all sessions."}
+        },
+    )
     async def list_turns(self, request: Request) -> Response:
+        """List turns.
+
+        Returns a page of the transcript in ascending order of id. `memory` is the id of the memory
+        that a turn is part of; it is null if the turn was not kept as a memory.
+        """
         resolved = await resolve_relationship(self._services, request)
         after, limit = page_parameters(request, _DEFAULT_PAGE, _MAX_PAGE)
         page = await self._services.stores.relationships.turns(
@@ -125,38 +169,88 @@ class _MemoryEndpoints:
         )
         return json_response(page_body("turns", page, limit))
 
+    @Operation("GET", "/v1/relationships/{id}/memories", MemoryPage, query=PAGE)
     async def list_memories(self, request: Request) -> Response:
+        """List memories.
+
+        Returns a page of memories in ascending order of id, each with its significance and the
+        reasons for it.
+        """
         resolved = await resolve_relationship(self._services, request)
         after, limit = page_parameters(request, _DEFAULT_PAGE, _MAX_PAGE)
         relationships = self._services.stores.relationships
         page = await relationships.memories(resolved.relationship.id, after, limit)
         return json_response(page_body("memories", page, limit))
 
+    @Operation(
+        "PATCH",
+        "/v1/relationships/{id}/memories/{memory}",
+        DoneResponse,
+        body=Correction,
+        scope="memory:write",
+    )
     async def correct(self, request: Request) -> Response:
+        """Correct a memory.
+
+        Replaces the content of the memory and of the turns that it was made from. It is embedded
+        and indexed again at once.
+        """
         resolved = await resolve_relationship(self._services, request)
         memory_id = parse_number(request.path_params["memory"], "memory", 1, MAX_ID)
         content = (await read_json(request, Correction)).content
         await correct_memory(self._services, resolved, memory_id, content)
         return json_response({"status": "ok"})
 
+    @Operation(
+        "DELETE",
+        "/v1/relationships/{id}/memories",
+        ErasureReceipt,
+        query={
+            "session": TEXT | {"description": "Erase what was said in the session with this id."},
+            "about": TEXT
+            | {
+                "description": "Erase every turn and record that contains all of these words. Stop "
+                "words do not count, unless they are capitalised or in quotation marks. Without "
+                "another word the request is refused."
+            },
+            "turn": ID | {"description": "Erase the turn with this id."},
+            "dry_run": _DRY_RUN,
+        },
+        scope="memory:write",
+    )
     async def erase(self, request: Request) -> Response:
+        """Erase memories.
+
+        Permanently erases what at most one of `session`, `turn` and `about` selects; without any,
+        the whole content of the relationship, including its settings. The companion's replies that
+        repeat it, and all records derived from it, are erased too, then rebuilt from the remaining
+        sources; a reply in progress is stopped and not kept. Large erasures run in several
+        transactions, and the receipt follows the last: without a receipt, repeat the request to
+        erase the remainder. With `dry_run` nothing is erased, and the receipt counts what would be.
+        """
+        return await self._erase(request)
+
+    @Operation(
+        "DELETE",
+        "/v1/relationships/{id}/memories/{memory}",
+        ErasureReceipt,
+        query={"dry_run": _DRY_RUN},
+        scope="memory:write",
+    )
+    async def erase_one(self, request: Request) -> Response:
+        """Erase a memory.
+
+        Permanently erases the memory with its turns, the companion's replies that repeat it, and
+        all records derived from it, which are rebuilt from the remaining sources. With `dry_run`
+        nothing is erased, and the receipt counts what would be.
+        """
+        return await self._erase(request)
+
+    async def _erase(self, request: Request) -> Response:
         resolved = await resolve_relationship(self._services, request)
         scope = _erasure_scope(self._services, resolved, request)
         dry_run = _dry_run(request)
         return json_response(await erase_memories(self._services, resolved, scope, dry_run=dry_run))
-
-
-def memory_routes(services: RelationshipServices) -> list[BaseRoute]:
-    """Return the routes of turns, and those below `/v1/relationships/{id}/memories`."""
-    endpoints = _MemoryEndpoints(services)
-    path = "/v1/relationships/{id}/memories"
-    return [
-        Route("/v1/relationships/{id}/turns", endpoints.list_turns),
-        Route(path, endpoints.list_memories),
-        Route(path, endpoints.erase, methods=["DELETE"]),
-        Route(path + "/{memory}", endpoints.correct, methods=["PATCH"]),
-        Route(path + "/{memory}", endpoints.erase, methods=["DELETE"]),
-    ]
 
 
 def _dry_run(request: Request) -> bool:

@@ -9,10 +9,31 @@ from typing import Any
 import msgspec
 
 from foremind import __version__
-from foremind.api.operations import ID, OPERATIONS, TEXT, Operation
+from foremind.api.admin_routes import AdminEndpoints, CardEndpoints
+from foremind.api.chat_completions import ChatCompletionEndpoints
+from foremind.api.document_routes import DocumentEndpoints
+from foremind.api.event_routes import EventEndpoints
+from foremind.api.mcp_routes import McpEndpoint
+from foremind.api.memory_routes import MemoryEndpoints
+from foremind.api.operations import ID, TEXT, Operation, operations_of
+from foremind.api.record_routes import RecordEndpoints
+from foremind.api.relationship_routes import RelationshipEndpoints
 from foremind.api.responses import ErrorResponse
+from foremind.api.routes import ServerEndpoints
+from foremind.api.transfer_routes import TransferEndpoints
+from foremind.api.turn_routes import TurnEndpoints
+from foremind.api.user_routes import UserEndpoints
 from foremind.auth.principal import MAX_USER_CHARS
 
+OPERATIONS = tuple(
+    operation
+    for endpoints in (
+        ServerEndpoints, ChatCompletionEndpoints, TurnEndpoints, McpEndpoint, UserEndpoints,
+        TransferEndpoints, RelationshipEndpoints, EventEndpoints, MemoryEndpoints, RecordEndpoints,
+        DocumentEndpoints, AdminEndpoints, CardEndpoints,
+    )
+    for _, operation in operations_of(endpoints)
+)  # fmt: skip
 _OVERVIEW = """\
 **Authentication.** Requests carry a signed token (JWT) as a bearer token. In open mode, which is \
 for development and reachable from loopback only, there are no tokens, and the query parameter \

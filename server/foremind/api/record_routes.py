@@ -7,7 +7,6 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from foremind.api.dependencies import (
     MAX_ID,
@@ -19,20 +18,24 @@ from foremind.api.dependencies import (
     read_json,
     resolve_relationship,
 )
-from foremind.api.responses import json_response
+from foremind.api.operations import PAGE, Operation
+from foremind.api.responses import CreatedResponse, DoneResponse, json_response
 from foremind.domain.errors import InvalidMessage, NotAllowed
 from foremind.domain.record import (
     MAX_CONTENT_CHARS,
     MAX_LIST_ITEMS,
     MAX_TITLE_CHARS,
     RECORD_LAYERS,
+    AuditEntry,
     Details,
     MadeBy,
     NewRecord,
     Record,
     RecordLayer,
+    Revision,
     Status,
 )
+from foremind.memory.erase import ErasureReceipt
 from foremind.memory.manual_edits import ManualEdit
 
 _DEFAULT_PAGE = 100
@@ -41,7 +44,7 @@ _MAX_PAGE = 1000
 Content = Annotated[str, Meta(min_length=1, max_length=MAX_CONTENT_CHARS)]
 Title = Annotated[str, Meta(max_length=MAX_TITLE_CHARS)]
 Refs = Annotated[list[Title], Meta(max_length=MAX_LIST_ITEMS)]
-Revision = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+RevisionNumber = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class RecordBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,14 +68,14 @@ class RecordPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: Title | None = None
     kind: Title | None = None
     status: Status | None = None
-    revision: Revision = 0
+    revision: RevisionNumber = 0
     by: MadeBy = "user"
 
 
 class RevisionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The number of the revision to restore."""
 
-    revision: Revision
+    revision: RevisionNumber
 
 
 class RecordView(msgspec.Struct, frozen=True):
@@ -96,11 +99,54 @@ class RecordView(msgspec.Struct, frozen=True):
     used_at: datetime | None
 
 
-class _RecordEndpoints:
+class Records(msgspec.Struct):
+    """The records of one layer or of all layers."""
+
+    records: list[RecordView]
+
+
+class Revisions(msgspec.Struct):
+    """The earlier revisions of a record; `present` is the number of the current one."""
+
+    revisions: list[Revision]
+    present: int
+
+
+class AuditPage(msgspec.Struct):
+    """A page of the audit trail in ascending order of id.
+
+    `next_after` is the value of `after` for the next page, null on the last page.
+    """
+
+    audit: list[AuditEntry]
+    next_after: str | None
+
+
+class RecordEndpoints:
+    """Operations on records, and on the audit trail."""
+
     def __init__(self, services: RelationshipServices) -> None:
         self._services = services
 
+    @Operation(
+        "GET",
+        "/v1/relationships/{id}/records",
+        Records,
+        query={
+            "layer": {
+                "type": "string",
+                "enum": list(RECORD_LAYERS),
+                "description": "Return the records of this layer only. Default: all layers.",
+            }
+        },
+    )
     async def list_records(self, request: Request) -> Response:
+        """List records.
+
+        Returns the records of the memory layers, such as profile, notes and episodes. `used` counts
+        the reply prompts that contained a record, `used_at` is the time of the last one; both lag
+        by some seconds.
+        """
         resolved = await resolve_relationship(self._services, request)
         layer = request.query_params.get("layer")
         if layer is not None and layer not in RECORD_LAYERS:
@@ -112,7 +158,21 @@ class _RecordEndpoints:
             {"records": [_view(record) for record in records if layer in (None, record.layer)]}
         )
 
+    @Operation(
+        "POST",
+        "/v1/relationships/{id}/records",
+        CreatedResponse,
+        status=201,
+        body=RecordBody,
+        scope="memory:write",
+    )
     async def create(self, request: Request) -> Response:
+        """Create a record.
+
+        Writes a record in the user's name, or in the developer's with `by: developer` and the scope
+        `admin`. In a layer or profile slot that holds a single record, it replaces that one. 413 if
+        all records of the relationship would exceed 16 MiB.
+        """
         resolved = await resolve_relationship(self._services, request)
         body = await read_json(request, RecordBody)
         record = NewRecord(
@@ -131,7 +191,19 @@ class _RecordEndpoints:
         )
         return await self._respond_changed(resolved, {"id": str(id_)}, 201)
 
+    @Operation(
+        "PATCH",
+        "/v1/relationships/{id}/records/{record}",
+        DoneResponse,
+        body=RecordPatch,
+        scope="memory:write",
+    )
     async def change(self, request: Request) -> Response:
+        """Change a record.
+
+        Changes the fields that are given. With `revision`, the record is changed only if that is
+        still its current revision (409 otherwise). `status` applies to questions only.
+        """
         resolved = await resolve_relationship(self._services, request)
         body = await read_json(request, RecordPatch)
         if body.content is not None:
@@ -145,14 +217,30 @@ class _RecordEndpoints:
         )
         return await self._respond_changed(resolved, {"status": "ok"})
 
+    @Operation("GET", "/v1/relationships/{id}/records/{record}/revisions", Revisions)
     async def list_revisions(self, request: Request) -> Response:
+        """List revisions of a record.
+
+        Returns up to 20 earlier revisions, and the number of the current one.
+        """
         resolved = await resolve_relationship(self._services, request)
         relationship_id = resolved.relationship.id
         record = await self._services.stores.records.find(relationship_id, _record_id(request))
         revisions = await self._services.stores.records.revisions(relationship_id, record.id)
         return json_response({"revisions": revisions, "present": record.revision})
 
+    @Operation(
+        "POST",
+        "/v1/relationships/{id}/records/{record}/restore",
+        DoneResponse,
+        body=RevisionBody,
+        scope="memory:write",
+    )
     async def restore(self, request: Request) -> Response:
+        """Restore a revision of a record.
+
+        Makes an earlier revision the record's current content, as a new revision.
+        """
         resolved = await resolve_relationship(self._services, request)
         body = await read_json(request, RevisionBody)
         await self._services.editing.editor.restore(
@@ -163,7 +251,15 @@ class _RecordEndpoints:
         )
         return await self._respond_changed(resolved, {"status": "ok"})
 
+    @Operation(
+        "DELETE", "/v1/relationships/{id}/records/{record}", ErasureReceipt, scope="memory:write"
+    )
     async def remove(self, request: Request) -> Response:
+        """Erase a record.
+
+        Permanently erases the record and everything derived from it. Background work does not
+        create it again from what was said before.
+        """
         resolved = await resolve_relationship(self._services, request)
         receipt = await self._services.editing.remover.remove(
             resolved.relationship.id,
@@ -173,7 +269,13 @@ class _RecordEndpoints:
         )
         return await self._respond_changed(resolved, receipt)
 
+    @Operation("GET", "/v1/relationships/{id}/audit", AuditPage, query=PAGE)
     async def list_audit(self, request: Request) -> Response:
+        """List the audit trail.
+
+        Returns a page of the audit trail: who read or changed what, and when, but never the
+        content.
+        """
         resolved = await resolve_relationship(self._services, request)
         after, limit = page_parameters(request, _DEFAULT_PAGE, _MAX_PAGE)
         page = await self._services.stores.records.audit(resolved.relationship.id, after, limit)
@@ -185,21 +287,6 @@ class _RecordEndpoints:
         """Schedule the background work that derives from records, and respond."""
         await self._services.background_worker.schedule_now(resolved.relationship.id)
         return json_response(content, status)
-
-
-def record_routes(services: RelationshipServices) -> list[BaseRoute]:
-    """Return the routes below `/v1/relationships/{id}/records`, and of the audit trail."""
-    endpoints = _RecordEndpoints(services)
-    path = "/v1/relationships/{id}/records"
-    return [
-        Route(path, endpoints.list_records),
-        Route(path, endpoints.create, methods=["POST"]),
-        Route(path + "/{record}", endpoints.change, methods=["PATCH"]),
-        Route(path + "/{record}", endpoints.remove, methods=["DELETE"]),
-        Route(path + "/{record}/revisions", endpoints.list_revisions),
-        Route(path + "/{record}/restore", endpoints.restore, methods=["POST"]),
-        Route("/v1/relationships/{id}/audit", endpoints.list_audit),
-    ]
 
 
 def _not_blank(content: str) -> str:

@@ -7,7 +7,6 @@ import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from foremind.api.context_preview import active_session, preview_context
 from foremind.api.dependencies import (
@@ -18,12 +17,14 @@ from foremind.api.dependencies import (
     resolve_relationship,
 )
 from foremind.api.memory_routes import text_of
-from foremind.api.responses import json_response
+from foremind.api.operations import TEXT, Operation
+from foremind.api.responses import DoneResponse, json_response
 from foremind.auth.authority import require_scope
+from foremind.background.step_definitions import StepStatus
 from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidMessage, NotFound
 from foremind.domain.policy import overlay_settings
-from foremind.domain.relationship import Relationship
+from foremind.domain.relationship import Relationship, SessionView
 from foremind.domain.session_state import Flags, StatePatch
 from foremind.domain.settings.setting_levels import (
     apply_settings_patch,
@@ -62,11 +63,38 @@ class StateView(msgspec.Struct, frozen=True):
     flags: Flags
 
 
-class _RelationshipEndpoints:
+class RelationshipView(msgspec.Struct):
+    """A relationship: its id, its companion's slug, and the number of memories."""
+
+    id: str
+    companion: str
+    memories: int
+
+
+class Sessions(msgspec.Struct):
+    """Sessions with at least one turn."""
+
+    sessions: list[SessionView]
+
+
+class Status(msgspec.Struct):
+    """The steps of a relationship's background work, in the order in which they run."""
+
+    steps: list[StepStatus]
+
+
+class RelationshipEndpoints:
+    """Operations on relationships."""
+
     def __init__(self, services: RelationshipServices) -> None:
         self._services = services
 
+    @Operation("GET", "/v1/relationships", list[RelationshipView])
     async def list_relationships(self, request: Request) -> Response:
+        """List relationships.
+
+        Returns the user's relationships with the companions that the token allows.
+        """
         services = self._services
         principal = await services.authenticator.authenticate(request)
         require_scope(principal, "memory:read")
@@ -92,7 +120,14 @@ class _RelationshipEndpoints:
             ]
         )
 
+    @Operation("GET", "/v1/relationships/{id}/config", dict[str, Any])
     async def config(self, request: Request) -> Response:
+        """Get settings.
+
+        Returns every setting in force as `value`, with the level that sets it as `from`:
+        `relationship`, `companion` or `server`. Also returns `consented`, whether the user has
+        agreed to be remembered.
+        """
         resolved = await resolve_relationship(self._services, request)
         return self._config_of(resolved.base_companion, resolved.relationship)
 
@@ -103,7 +138,19 @@ class _RelationshipEndpoints:
         settings["consented"] = {"value": relationship.consented, "from": "relationship"}
         return json_response(settings)
 
+    @Operation(
+        "PATCH", "/v1/relationships/{id}/config", dict[str, Any], body=Config, scope="memory:write"
+    )
     async def change_config(self, request: Request) -> Response:
+        """Change settings.
+
+        Applies a JSON merge patch (RFC 7396) to the relationship's own settings. A null setting is
+        removed, so that the companion's or server's applies; null for `settings` removes all. With
+        the scope `admin`, the operator's settings for the relationship are changed instead; they
+        replace the user's, and limit what the user can set later. Open sessions use the new
+        settings at once. Returns the settings in force, or an empty object without the scope
+        `memory:read`.
+        """
         services = self._services
         resolved = await resolve_relationship(services, request)
         relationship_id, user_id = resolved.relationship.id, resolved.principal.user_id
@@ -137,24 +184,48 @@ class _RelationshipEndpoints:
         )
         return self._config_of(resolved.base_companion, changed)
 
+    @Operation("GET", "/v1/relationships/{id}/sessions", Sessions)
     async def list_sessions(self, request: Request) -> Response:
+        """List sessions.
+
+        Returns the last 200 sessions that have turns, newest first.
+        """
         resolved = await resolve_relationship(self._services, request)
         sessions = await self._services.stores.relationships.sessions(
             resolved.relationship.id, _MAX_SESSIONS
         )
         return json_response({"sessions": sessions})
 
+    @Operation("GET", "/v1/relationships/{id}/status", Status)
     async def status(self, request: Request) -> Response:
+        """Get background status.
+
+        Returns the state of every step of the background work, such as notes, episodes and topics,
+        with its last error and the turns that it has yet to process.
+        """
         resolved = await resolve_relationship(self._services, request)
         steps = await self._services.background_worker.status(resolved.relationship.id)
         return json_response({"steps": steps})
 
+    @Operation(
+        "POST", "/v1/relationships/{id}/status", DoneResponse, status=202, scope="memory:write"
+    )
     async def run_background_work(self, request: Request) -> Response:
+        """Run background work now.
+
+        Schedules all pending steps at once, including those that are backing off or held after
+        failures. Returns before they have run.
+        """
         resolved = await resolve_relationship(self._services, request)
         await self._services.background_worker.retry_now(resolved.relationship.id)
         return json_response({"status": "begun"}, 202)
 
+    @Operation("GET", "/v1/relationships/{id}/state", StateView)
     async def state(self, request: Request) -> Response:
+        """Get the session state.
+
+        Returns the task and flags of the active session. `session` is null if there is none.
+        """
         resolved = await resolve_relationship(self._services, request)
         session = await active_session(self._services, resolved)
         if session is None:
@@ -162,7 +233,20 @@ class _RelationshipEndpoints:
         state, _ = await self._services.stores.states.read(resolved.relationship.id, session)
         return json_response(StateView(str(session), state.task, state.flags))
 
+    @Operation(
+        "PATCH",
+        "/v1/relationships/{id}/state",
+        dict[str, Any],
+        body=StateBody,
+        scope="memory:write",
+    )
     async def change_state(self, request: Request) -> Response:
+        """Change the session state.
+
+        Applies a JSON merge patch to the task and flags of the active session; null removes the
+        task or a flag. 404 if no session is active. Returns the new state, or an empty object
+        without the scope `memory:read`.
+        """
         services = self._services
         resolved = await resolve_relationship(services, request)
         body = await read_json(request, StateBody)
@@ -176,28 +260,25 @@ class _RelationshipEndpoints:
             return json_response({})
         return json_response(StateView(str(session), state.task, state.flags))
 
+    @Operation(
+        "GET",
+        "/v1/relationships/{id}/context",
+        dict[str, Any],
+        query={"draft": TEXT | {"description": "The text of the draft."}},
+        required=frozenset({"draft"}),
+    )
     async def context(self, request: Request) -> Response:
+        """Preview the context of a draft.
+
+        Returns exactly the prompt that the language model would be given if the user sent the draft
+        now: its messages, their token counts and the token budget, the memories retrieved, what
+        every layer contributed or left out, the active entries of the companion's lorebook, and
+        timings in milliseconds. The language model is not called and nothing is stored.
+        """
         resolved = await resolve_relationship(self._services, request)
         draft = request.query_params.get("draft", "")
         text_of(self._services, draft, "draft")
         return json_response(await preview_context(self._services, resolved, draft))
-
-
-def relationship_routes(services: RelationshipServices) -> list[BaseRoute]:
-    """Return the routes of relationships, other than those of memories and records."""
-    endpoints = _RelationshipEndpoints(services)
-    path = "/v1/relationships/{id}"
-    return [
-        Route("/v1/relationships", endpoints.list_relationships),
-        Route(path + "/config", endpoints.config),
-        Route(path + "/config", endpoints.change_config, methods=["PATCH"]),
-        Route(path + "/sessions", endpoints.list_sessions),
-        Route(path + "/status", endpoints.status),
-        Route(path + "/status", endpoints.run_background_work, methods=["POST"]),
-        Route(path + "/state", endpoints.state),
-        Route(path + "/state", endpoints.change_state, methods=["PATCH"]),
-        Route(path + "/context", endpoints.context),
-    ]
 
 
 def _patched_settings(

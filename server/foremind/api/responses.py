@@ -44,6 +44,18 @@ STATUSES: tuple[tuple[type[ForemindError], int], ...] = (
 )
 
 
+class CreatedResponse(msgspec.Struct):
+    """The id of the new resource."""
+
+    id: str
+
+
+class DoneResponse(msgspec.Struct):
+    """The outcome of an operation without other results."""
+
+    status: str
+
+
 class ErrorDetail(msgspec.Struct, frozen=True):
     """What went wrong.
 

@@ -1,23 +1,25 @@
-"""All HTTP routes; the WebSocket route is the gateway's."""
+"""The operations on the server itself, and the page."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, request_response
+from starlette.routing import request_response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from foremind.api.contract_enforcement import enforce_contract
+from foremind.api.operations import Operation
 from foremind.api.readiness import Readiness
 from foremind.api.request_authentication import RequestAuthenticator
 from foremind.api.responses import (
+    DoneResponse,
     error_response,
     json_response,
     unknown_path,
@@ -54,7 +56,17 @@ class HttpServices:
     contracts: Mapping[str, object]
 
 
-class _ServerEndpoints:
+class CompanionView(msgspec.Struct):
+    """A companion as players see it."""
+
+    slug: str
+    name: str
+    greeting: str
+
+
+class ServerEndpoints:
+    """Operations on the server itself."""
+
     def __init__(self, services: HttpServices) -> None:
         self._services = services
         # Encoded once, because these requests need no token.
@@ -62,17 +74,36 @@ class _ServerEndpoints:
             name: msgspec.json.encode(document) for name, document in services.contracts.items()
         }
 
+    @Operation("GET", "/healthz", DoneResponse, scope=None)
     async def healthz(self, _: Request) -> Response:
+        """Check liveness.
+
+        Answers for as long as the process can serve requests, and checks nothing else.
+        """
         return json_response({"status": "ok"})
 
+    @Operation("GET", "/readyz", dict[str, str], scope=None, other_responses={503: dict[str, str]})
     async def readyz(self, _: Request) -> Response:
+        """Check readiness.
+
+        Checks everything that a message needs. Each of `model`, `database`, `migrations`,
+        `background` and `server`, and `embedding_server` where one is configured, is `ok` or
+        describes the problem; `status` is `ok` with 200, or `unavailable` with 503. A problem that
+        begins with `degraded: ` makes the server slower and leaves the status at 200. Checks that
+        cost time run at most once a second.
+        """
         checks = await self._services.readiness.check()
         ready = all(map(allows_traffic, checks.values()))
         return json_response(
             {"status": "ok" if ready else "unavailable", **checks}, 200 if ready else 503
         )
 
+    @Operation("GET", "/metrics", str, media_type="text/plain", scope="metrics")
     async def metrics(self, request: Request) -> Response:
+        """Get metrics.
+
+        Returns the metrics of this process in the Prometheus text format.
+        """
         services = self._services
         principal = await services.authenticator.authenticate_unless_open(request)
         if principal is not None:
@@ -81,7 +112,12 @@ class _ServerEndpoints:
         await services.background_worker.update_metrics()
         return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
+    @Operation("GET", "/v1/companions", list[CompanionView], scope="")
     async def companions(self, request: Request) -> Response:
+        """List companions.
+
+        Returns the companions that the token allows, or all of them in open mode.
+        """
         principal = await self._services.authenticator.authenticate_unless_open(request)
         user_name = NO_NAME if principal is None else principal.name
         companions = await self._services.companions.list()
@@ -97,25 +133,21 @@ class _ServerEndpoints:
             ]
         )
 
-    async def contract(self, request: Request) -> Response:
-        encoded = self._contracts[request.url.path.rpartition("/")[2]]
-        return Response(encoded, media_type="application/json")
+    @Operation("GET", "/v1/asyncapi.json", dict[str, Any], scope=None)
+    async def asyncapi(self, _: Request) -> Response:
+        """Get the WebSocket contract.
 
+        Returns the AsyncAPI 3 document that describes the WebSocket at `/v1/ws`.
+        """
+        return Response(self._contracts["asyncapi.json"], media_type="application/json")
 
-def routes(services: HttpServices, resource_routes: Sequence[BaseRoute]) -> list[BaseRoute]:
-    """Return all routes, each of which serves only what the contract describes."""
-    endpoints = _ServerEndpoints(services)
-    server_routes = [
-        *(Route(f"/v1/{name}", endpoints.contract) for name in services.contracts),
-        Route("/healthz", endpoints.healthz),
-        Route("/readyz", endpoints.readyz),
-        Route("/metrics", endpoints.metrics),
-        Route("/v1/companions", endpoints.companions),
-    ]
-    return [
-        enforce_contract(route) if isinstance(route, Route) else route
-        for route in (*server_routes, *resource_routes)
-    ]
+    @Operation("GET", "/v1/openapi.json", dict[str, Any], scope=None)
+    async def openapi(self, _: Request) -> Response:
+        """Get the HTTP contract.
+
+        Returns this document.
+        """
+        return Response(self._contracts["openapi.json"], media_type="application/json")
 
 
 def page() -> ASGIApp:

@@ -1,14 +1,15 @@
 """Export and import of relationships as JSON files."""
 
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from foremind.api.dependencies import RelationshipServices, read_json, resolve_relationship
-from foremind.api.responses import json_response
+from foremind.api.operations import TEXT, Operation
+from foremind.api.responses import CreatedResponse, json_response
 from foremind.auth.authority import require_scope
 from foremind.auth.principal import Principal
 from foremind.domain.errors import NotAllowed
@@ -28,11 +29,21 @@ from foremind.memory.import_relationship import ImportLimits
 _MAX_IMPORT_BYTES = 64_000_000
 
 
-class _TransferEndpoints:
+class TransferEndpoints:
+    """Operations that export and import relationships."""
+
     def __init__(self, services: RelationshipServices) -> None:
         self._services = services
 
+    @Operation("GET", "/v1/relationships/{id}/export", Export)
     async def export_relationship(self, request: Request) -> Response:
+        """Export a relationship.
+
+        Returns the whole relationship as one JSON file, which can be imported again: sessions,
+        turns, memories, records with their sources and earlier revisions, the audit trail, and the
+        progress of the background work. Vectors are not included. A user may have two exports in
+        flight.
+        """
         services = self._services
         resolved = await resolve_relationship(services, request)
         relationship = resolved.relationship
@@ -56,7 +67,27 @@ class _TransferEndpoints:
         headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(name)}"}
         return await services.transfer.exports.respond(user_id, build, headers)
 
+    @Operation(
+        "POST",
+        "/v1/relationships/import",
+        CreatedResponse,
+        status=201,
+        body=Export,
+        query={
+            "companion": TEXT
+            | {"description": "The slug of the companion. Default: the one named in the file."}
+        },
+        scope="memory:write",
+    )
     async def import_relationship(self, request: Request) -> Response:
+        """Import a relationship.
+
+        Restores a relationship from its export, also from another server with another embedding
+        model. Nothing may have been said with the companion yet (409). Everything in the file is
+        validated, and nothing is stored if anything is invalid. Vectors are computed again, and the
+        audit trail is not imported. Records made by the `developer` become the user's, unless the
+        token has the scope `admin`.
+        """
         services = self._services
         principal = await services.authenticator.authenticate(request)
         require_scope(principal, "memory:write")
@@ -92,19 +123,14 @@ class _TransferEndpoints:
         services.background_worker.wake(id_)
         return json_response({"id": str(id_)}, 201)
 
+    @Operation("GET", "/v1/schemas/export", dict[str, Any], scope="")
     async def export_schema(self, request: Request) -> Response:
+        """Get the export schema.
+
+        Returns the JSON Schema of a relationship's export.
+        """
         await self._services.authenticator.authenticate_unless_open(request)
         return json_response(msgspec.json.schema(Export))
-
-
-def transfer_routes(services: RelationshipServices) -> list[BaseRoute]:
-    """Return the routes that export and import relationships."""
-    endpoints = _TransferEndpoints(services)
-    return [
-        Route("/v1/relationships/import", endpoints.import_relationship, methods=["POST"]),
-        Route("/v1/relationships/{id}/export", endpoints.export_relationship),
-        Route("/v1/schemas/export", endpoints.export_schema),
-    ]
 
 
 def _relationship_settings(

@@ -9,9 +9,9 @@ import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from foremind.api.dependencies import read_json
+from foremind.api.operations import Operation
 from foremind.api.request_authentication import RequestAuthenticator
 from foremind.api.responses import error_body, json_response
 from foremind.api.turn_shapes import (
@@ -137,11 +137,22 @@ class _BegunTurn:
             yield TurnFailed(error_body(error).error)
 
 
-class _TurnEndpoints:
+class TurnEndpoints:
+    """Operations that make turns without a socket."""
+
     def __init__(self, services: TurnServices) -> None:
         self._services = services
 
+    @Operation("POST", "/v1/turns", TurnAnswer, body=TurnBody, scope="chat")
     async def make_turn(self, request: Request) -> Response:
+        """Make a turn.
+
+        Stores a message and returns the reply, without a WebSocket. The same `id` again returns the
+        stored reply, or waits for it, and with another text is refused (409). With `accept:
+        text/event-stream`, what happens is sent as server-sent events, each named as on the
+        WebSocket. A client that leaves stops the reply. With a token of scope `host` or `admin`, or
+        in open mode, `user` names the player; any other token names its own.
+        """
         principal, body = await self._read(request, TurnBody)
         _check_reserved(body)
         asked = TurnRequest(
@@ -154,7 +165,15 @@ class _TurnEndpoints:
         )
         return await self._answer(request, principal, asked)
 
+    @Operation("POST", "/v1/turns/edit", TurnAnswer, body=EditBody, scope="chat")
     async def edit_turn(self, request: Request) -> Response:
+        """Edit the last message.
+
+        Stores a message in place of the last one of the session, which is erased with its replies
+        and all that was derived from them, and returns the reply as `POST /v1/turns` does. 400 with
+        the code `not_last_message` or `nothing_said` if `message_id` does not name that message.
+        The same `id` again changes nothing.
+        """
         principal, body = await self._read(request, EditBody)
         asked = TurnRequest(
             body.companion,
@@ -167,7 +186,14 @@ class _TurnEndpoints:
         )
         return await self._answer(request, principal, asked)
 
+    @Operation("POST", "/v1/turns/regenerate", TurnAnswer, body=RegenerateBody, scope="chat")
     async def regenerate_reply(self, request: Request) -> Response:
+        """Make another reply.
+
+        Makes another reply to the last message of the session, and returns it as `POST /v1/turns`
+        does. The one before is forgotten, and can be chosen again. The same `id` again makes no
+        further reply. `message_id` is checked as for an edit.
+        """
         principal, body = await self._read(request, RegenerateBody)
         asked = TurnRequest(
             body.companion,
@@ -179,7 +205,13 @@ class _TurnEndpoints:
         )
         return await self._answer(request, principal, asked)
 
+    @Operation("POST", "/v1/turns/choose", ChosenAnswer, body=ChooseBody, scope="chat")
     async def choose_reply(self, request: Request) -> Response:
+        """Choose a reply.
+
+        Lets one of the replies to the last message of the session stand, and returns it. The one
+        before is forgotten, and can be chosen again. `message_id` is checked as for an edit.
+        """
         principal, body = await self._read(request, ChooseBody)
         choice = ChoiceRequest(body.companion, body.message_id, body.index)
         chosen = await self._services.turns.choose(principal, choice)
@@ -235,14 +267,3 @@ def _check_reserved(body: TurnBody) -> None:
                 param=name,
                 code="not_supported",
             )
-
-
-def turn_routes(services: TurnServices) -> list[BaseRoute]:
-    """Return the routes of turns without a socket."""
-    endpoints = _TurnEndpoints(services)
-    return [
-        Route("/v1/turns", endpoints.make_turn, methods=["POST"]),
-        Route("/v1/turns/edit", endpoints.edit_turn, methods=["POST"]),
-        Route("/v1/turns/regenerate", endpoints.regenerate_reply, methods=["POST"]),
-        Route("/v1/turns/choose", endpoints.choose_reply, methods=["POST"]),
-    ]

@@ -7,9 +7,9 @@ from typing import Literal
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from foremind.api.dependencies import RelationshipServices
+from foremind.api.operations import Operation
 from foremind.api.responses import json_response
 from foremind.auth.authority import require_scope
 from foremind.auth.principal import Principal, Scope
@@ -17,7 +17,7 @@ from foremind.domain.errors import NotAllowed
 from foremind.domain.export_file import Export
 from foremind.domain.policy import overlay_settings
 from foremind.domain.user import ExportedRevocation
-from foremind.memory.erase import UserEraser
+from foremind.memory.erase import UserEraser, UserErasureReceipt
 from foremind.storage.user_store import UserStore
 
 
@@ -44,13 +44,23 @@ class UserServices:
     eraser: UserEraser
 
 
-class _UserEndpoints:
+class UserEndpoints:
+    """Operations below `/v1/users`."""
+
     def __init__(self, services: UserServices) -> None:
         self._users = services.users
         self._eraser = services.eraser
         self._services = services.relationships
 
+    @Operation("GET", "/v1/users/{id:path}/export", UserExport)
     async def export_user(self, request: Request) -> Response:
+        """Export a user.
+
+        Returns everything stored about the user, with every companion, as one JSON file. Only for
+        the user itself, with a token that is not restricted to some companions, or with the scope
+        `admin`. The export is recorded in the audit trail of every relationship. A user may have
+        two exports in flight.
+        """
         principal, user_id = await self._authorize(request, "memory:read")
         user = await self._users.find(user_id)
         services = self._services
@@ -86,7 +96,17 @@ class _UserEndpoints:
         headers = {"content-disposition": f'attachment; filename="foremind-{now:%Y-%m-%d}.json"'}
         return await services.transfer.exports.respond(principal.user_id, build, headers)
 
+    @Operation("DELETE", "/v1/users/{id:path}", UserErasureReceipt, scope="memory:write")
     async def erase_user(self, request: Request) -> Response:
+        """Erase a user.
+
+        Permanently erases the user with every companion: relationships, sessions, turns, memories,
+        records, settings, audit trails, id, name and time zone. Their sessions are closed with 4403
+        in every process. Token revocations stay in force under a pseudonym. Only for the user
+        itself, with a token that is not restricted to some companions, or with the scope `admin`.
+        The erasure is recorded first: if the request is interrupted, the server finishes it. Until
+        it has, the same request waits for it, and returns the receipt.
+        """
         principal, user_id = await self._authorize(request, "memory:write")
         receipt = await self._eraser.erase(user_id, by_operator=principal.user_id != user_id)
         return json_response(receipt)
@@ -104,12 +124,3 @@ class _UserEndpoints:
         if not principal.admin and not own_data:
             raise NotAllowed("id: expected the token's own user, with all companions", param="id")
         return principal, user_id
-
-
-def user_routes(services: UserServices) -> list[BaseRoute]:
-    """Return the routes below `/v1/users`."""
-    endpoints = _UserEndpoints(services)
-    return [
-        Route("/v1/users/{id:path}/export", endpoints.export_user),
-        Route("/v1/users/{id:path}", endpoints.erase_user, methods=["DELETE"]),
-    ]

@@ -1,32 +1,34 @@
 """Builds the WebSocket and HTTP routes."""
 
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.routing import WebSocketRoute
 
-from foremind.api.admin_routes import AdminServices, admin_routes, card_routes
-from foremind.api.chat_completions import ChatCompletionServices, chat_completion_routes
+from foremind.api.admin_routes import AdminEndpoints, AdminServices, CardEndpoints
+from foremind.api.chat_completions import ChatCompletionEndpoints, ChatCompletionServices
 from foremind.api.dependencies import EditingServices, RelationshipServices, TransferServices
-from foremind.api.document_routes import document_routes
-from foremind.api.event_routes import event_routes
+from foremind.api.document_routes import DocumentEndpoints
+from foremind.api.event_routes import EventEndpoints
 from foremind.api.json_bodies import SpooledResponses
-from foremind.api.mcp_routes import McpServices, MessageAnswers, mcp_routes
+from foremind.api.mcp_routes import McpEndpoint, McpServices
 from foremind.api.mcp_tools import ChargeMessage, ToolServices
-from foremind.api.memory_routes import memory_routes
+from foremind.api.memory_routes import MemoryEndpoints
 from foremind.api.openapi import openapi
+from foremind.api.operations import routes_of
 from foremind.api.origin_guard import OriginGuard
 from foremind.api.readiness import Readiness
-from foremind.api.record_routes import record_routes
-from foremind.api.relationship_routes import relationship_routes
+from foremind.api.record_routes import RecordEndpoints
+from foremind.api.relationship_routes import RelationshipEndpoints
 from foremind.api.request_authentication import RequestAuthenticator
 from foremind.api.responses import routing_error_response
-from foremind.api.routes import HttpServices, page, routes
-from foremind.api.transfer_routes import transfer_routes
-from foremind.api.turn_routes import TurnServices, turn_routes
-from foremind.api.user_routes import UserServices, user_routes
+from foremind.api.routes import HttpServices, ServerEndpoints, page
+from foremind.api.transfer_routes import TransferEndpoints
+from foremind.api.turn_routes import TurnEndpoints, TurnServices
+from foremind.api.user_routes import UserEndpoints, UserServices
 from foremind.app.core import Core, build_corrector, build_eraser, build_user_eraser
 from foremind.auth.authority import Authority
 from foremind.domain.errors import SetupError
@@ -45,6 +47,9 @@ from foremind.storage.background_store import CurationStore
 from foremind.storage.probe import DatabaseProbe
 from foremind.storage.transfer_store import TransferStore
 
+if TYPE_CHECKING:
+    from foremind.api.mcp_server import McpServer
+
 
 async def start_mcp_server(
     views: RelationshipServices,
@@ -52,7 +57,7 @@ async def start_mcp_server(
     rememberer: Rememberer,
     charge: ChargeMessage,
     stack: AsyncExitStack,
-) -> MessageAnswers | None:
+) -> "McpServer | None":
     """Start the MCP server on a stack; return None if it is off.
 
     Raises:
@@ -114,15 +119,17 @@ async def build_asgi(
     asgi = Starlette(
         routes=[
             WebSocketRoute("/v1/ws", SocketEndpoint(services, registry).serve),
-            *routes(
-                http,
-                [
-                    *_chat_routes(components, services, turns, authenticator),
-                    *turn_routes(TurnServices(authenticator, turns)),
-                    *mcp_routes(McpServices(authenticator, mcp)),
-                    *event_routes(views, rememberer, turns.charge),
-                    *_resource_routes(components, services, registry, views),
-                ],
+            *(
+                route
+                for endpoints in (
+                    ServerEndpoints(http),
+                    _chat_endpoints(components, services, turns, authenticator),
+                    TurnEndpoints(TurnServices(authenticator, turns)),
+                    McpEndpoint(McpServices(authenticator, mcp)),
+                    EventEndpoints(views, rememberer, turns.charge),
+                    *_resource_endpoints(components, services, registry, views),
+                )
+                for route in routes_of(endpoints)
             ),
         ],
         middleware=[Middleware(OriginGuard, settings=services.runtime.settings)],
@@ -133,14 +140,14 @@ async def build_asgi(
     return asgi
 
 
-def _chat_routes(
+def _chat_endpoints(
     components: Core,
     services: SessionServices,
     turns: SingleTurns,
     authenticator: RequestAuthenticator,
-) -> list[BaseRoute]:
-    """Return the routes of clients that know OpenAI's API."""
-    return chat_completion_routes(
+) -> ChatCompletionEndpoints:
+    """Return what clients that know OpenAI's API call."""
+    return ChatCompletionEndpoints(
         ChatCompletionServices(
             authenticator=authenticator,
             companions=components.stores.companions,
@@ -150,13 +157,13 @@ def _chat_routes(
     )
 
 
-def _resource_routes(
+def _resource_endpoints(
     components: Core,
     services: SessionServices,
     registry: SessionRegistry,
     views: RelationshipServices,
-) -> list[BaseRoute]:
-    """Return the routes of users' and operators' resources."""
+) -> list[object]:
+    """Return what is called on users' and operators' resources."""
     users = components.stores.users
     admin = AdminServices(
         authenticator=views.authenticator,
@@ -168,14 +175,14 @@ def _resource_routes(
         live_settings=services.live_settings,
     )
     return [
-        *transfer_routes(views),
-        *user_routes(UserServices(views, users, build_user_eraser(components))),
-        *relationship_routes(views),
-        *memory_routes(views),
-        *record_routes(views),
-        *document_routes(views, components.stores.documents),
-        *admin_routes(admin),
-        *card_routes(admin),
+        TransferEndpoints(views),
+        UserEndpoints(UserServices(views, users, build_user_eraser(components))),
+        RelationshipEndpoints(views),
+        MemoryEndpoints(views),
+        RecordEndpoints(views),
+        DocumentEndpoints(views, components.stores.documents),
+        AdminEndpoints(admin),
+        CardEndpoints(admin),
     ]
 
 

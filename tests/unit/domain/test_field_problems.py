@@ -13,7 +13,7 @@ from msgspec import Meta, inspect
 
 from foremind.api.json_bodies import decode_json
 from foremind.api.mcp_tools import TOOLS
-from foremind.api.operations import OPERATIONS
+from foremind.api.openapi import OPERATIONS
 from foremind.domain.companion import CompanionFile
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.field_problems import json_problem, unknown_name
