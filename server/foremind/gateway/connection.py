@@ -47,7 +47,7 @@ from foremind.gateway.protocol.decoding import (
     error_body,
     too_large,
 )
-from foremind.gateway.protocol.server_events import ErrorEvent, SessionRedirect, encode
+from foremind.gateway.protocol.server_events import ErrorEvent, Event, SessionRedirect, encode
 from foremind.gateway.session import Session
 from foremind.gateway.session_client import DRAINING, ELSEWHERE, NOT_ALLOWED, NOT_AUTHENTICATED
 from foremind.gateway.session_registry import SessionRegistry
@@ -89,7 +89,7 @@ class Outbox:
         if self._writer is not None:
             await asyncio.gather(self._writer, return_exceptions=True)
 
-    def put(self, frame: bytes, *, telemetry: bool = False) -> bool:
+    def put(self, frame: bytes, *, event: Event | None = None, telemetry: bool = False) -> bool:
         """Queue a frame; ignored after `close`.
 
         Telemetry may use half of the capacity and is dropped beyond that: then return False.

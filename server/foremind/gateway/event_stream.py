@@ -21,8 +21,12 @@ class EventListener(Protocol):
 
     accepted: int
 
-    def put(self, frame: bytes, *, telemetry: bool = False) -> bool:
-        """Send a frame; return False if it was dropped, which happens to telemetry only."""
+    def put(self, frame: bytes, *, event: Event | None = None, telemetry: bool = False) -> bool:
+        """Send a frame; return False if it was dropped, which happens to telemetry only.
+
+        Args:
+            event: what the frame says, None if it is sent again.
+        """
 
     def close(self, code: int, reason: str) -> None:
         """Close the connection once everything queued is sent."""
@@ -63,7 +67,9 @@ class EventStream:
             return
         event.seq = self.seq + 1
         frame = encode(event)
-        if self._listener is not None and not self._listener.put(frame, telemetry=telemetry):
+        if self._listener is not None and not self._listener.put(
+            frame, event=event, telemetry=telemetry
+        ):
             return
         self.seq = event.seq
         self._replay.add(event.seq, frame, self._clock.monotonic())
@@ -73,7 +79,7 @@ class EventStream:
     def send_unnumbered(self, event: Event) -> None:
         """Send an event that does not advance `seq` and is not replayed."""
         if self._listener is not None:
-            self._listener.put(encode(event))
+            self._listener.put(encode(event), event=event)
 
     def missed(self, seq: int) -> list[bytes] | None:
         """Return the events after `seq`, or None if they are no longer complete."""

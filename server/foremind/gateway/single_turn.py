@@ -50,6 +50,7 @@ from foremind.gateway.protocol.client_messages import (
 from foremind.gateway.protocol.decoding import error_of
 from foremind.gateway.protocol.server_events import (
     ErrorEvent,
+    Event,
     MessageAccepted,
     ResponseChosen,
     ResponseCreated,
@@ -69,7 +70,6 @@ _Answer = (
     MessageAccepted | ResponseCreated | ResponseDelta | ResponseDone | ResponseChosen | ErrorEvent
 )
 _MAX_WAITING = 8192  # answers; a piece is about one token
-_decoder = msgspec.json.Decoder(_Answer)
 
 
 class TurnOutcome:
@@ -95,21 +95,17 @@ class TurnOutcome:
         self._ended = False  # nothing follows what waits
         self._turn: RunningTurn | None = None
 
-    def put(self, frame: bytes, *, telemetry: bool = False) -> bool:
+    def put(self, frame: bytes, *, event: Event | None = None, telemetry: bool = False) -> bool:
         """Take an event of the session; other than about its message, none matters here."""
-        try:
-            answer: _Answer = _decoder.decode(frame)
-        except msgspec.ValidationError:
+        if self._ended or not isinstance(event, _Answer):
             return True
-        if self._ended:
-            return True
-        self._waiting_bytes += _size_of(answer)
+        self._waiting_bytes += _size_of(event)
         too_much = self._waiting_bytes > self._services.runtime.settings.outbound_bytes
         if too_much or self._answers.qsize() >= _MAX_WAITING - 1:
             self._end(Overloaded("The reply was read too slowly."))
             self._session.stop_reply()
         else:
-            self._answers.put_nowait(answer)
+            self._answers.put_nowait(event)
         return True
 
     def close(self, code: int, reason: str) -> None:

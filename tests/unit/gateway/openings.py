@@ -70,12 +70,12 @@ class Listener:
     left: bool = False
     accepted: int = 0
 
-    def put(self, frame: bytes, *, telemetry: bool = False) -> bool:
+    def put(self, frame: bytes, *, event: object = None, telemetry: bool = False) -> bool:
         """Record `session.opened`, and check what it contains."""
-        event = msgspec.json.decode(frame)
-        if event["type"] == "session.opened":
-            self.opened = event
-            turn_ids = {int(turn["turn_id"]) for turn in event["turns"]}
+        told = msgspec.json.decode(frame)
+        if told["type"] == "session.opened":
+            self.opened = told
+            turn_ids = {int(turn["turn_id"]) for turn in told["turns"]}
             erased = turn_ids & self.world.announced_erased
             assert not erased, "a turn announced as erased is shown"
             assert not self.retired_before, "a retired companion was opened"

@@ -195,18 +195,18 @@ class _Listener:
         self.world = world
         self.session: Session | None = None
 
-    def put(self, frame: bytes, *, telemetry: bool = False) -> bool:
-        event = msgspec.json.decode(frame)
-        self.world.events.append(event)
-        if event["type"] == "message.accepted" and self.session is not None:
-            sent = next(sent for sent in self.world.sent if sent.id == event["id"])
+    def put(self, frame: bytes, *, event: object = None, telemetry: bool = False) -> bool:
+        told = msgspec.json.decode(frame)
+        self.world.events.append(told)
+        if told["type"] == "message.accepted" and self.session is not None:
+            sent = next(sent for sent in self.world.sent if sent.id == told["id"])
             reply = self.session._pipeline._replies.current
             assert reply is not None
             sent.prompt, sent.accepted = reply.prompt, asyncio.get_running_loop().time()
-        if event["type"] == "error":
+        if told["type"] == "error":
             for sent in self.world.sent:
-                if sent.id == event["error"]["event_id"]:
-                    sent.failed = event["error"]["code"]
+                if sent.id == told["error"]["event_id"]:
+                    sent.failed = told["error"]["code"]
         return True
 
     def close(self, code: int, reason: str) -> None:

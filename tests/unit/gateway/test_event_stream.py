@@ -22,7 +22,7 @@ class RecordingListener:
         self.events: list[dict[str, Any]] = []
         self.full = full
 
-    def put(self, frame: bytes, *, telemetry: bool = False) -> bool:
+    def put(self, frame: bytes, *, event: object = None, telemetry: bool = False) -> bool:
         """Record a frame."""
         if telemetry and self.full:
             return False
