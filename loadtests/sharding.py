@@ -150,7 +150,7 @@ async def _under_traffic(
             )
         )
         waiting = await raw.fetchval(
-            "SELECT count(*) FROM turns JOIN curation_steps AS step"
+            "SELECT count(*) FROM turns JOIN background_steps AS step"
             " ON step.relationship_id = turns.relationship_id AND step.turn_id = turns.id"
             " WHERE message_id LIKE 'moving %'"
         )

@@ -11,8 +11,8 @@ Three questions, each with the modes interleaved:
 
 - alone: each player converses for a while, so that their own last prompt is still in the slot;
 - shared: every message follows one of another player;
-- distant: alone, with the model server 100 ms away, and players who look over what they have typed for
-  two seconds before they press Enter.
+- distant: alone, with the model server 100 ms away, and players who look over what they have typed
+  for two seconds before they press Enter.
 
 Beside the times, the tokens that the model still had to read after Enter: these do not depend on
 how busy the machine is.
@@ -171,7 +171,7 @@ async def _answers(
 
 @asynccontextmanager
 async def _far_away(url: str) -> AsyncIterator[str]:
-    """Serve what `url` does from further away: every byte takes a while longer in either direction."""
+    """Serve what `url` does from further away: bytes take a while longer in either direction."""
     loop = asyncio.get_running_loop()
 
     async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:

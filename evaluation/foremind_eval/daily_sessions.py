@@ -95,7 +95,7 @@ class DailySessions:
         self._core = core
         self._clock = clock
         self._chat_models = ChatModels(core.runtime.settings)
-        self._curation: BackgroundWorker = build_background_worker(core, self._chat_models)
+        self._background: BackgroundWorker = build_background_worker(core, self._chat_models)
         self._layer_cache = LayerCache(
             core.stores.records,
             core.embedder.manifest,
@@ -156,7 +156,7 @@ class DailySessions:
     async def pass_time(self, relationship: SimulatedRelationship, seconds: float) -> None:
         """Advance the clock, and do the background work that is due by then."""
         await self._clock.leap(seconds)  # at once: some timers fire every second
-        await self._curation.run_due_steps(relationship.opened.relationship_id)
+        await self._background.run_due_steps(relationship.opened.relationship_id)
 
     async def _add_document_and_pinned_record(self, relationship: SimulatedRelationship) -> None:
         await self._library.add(
@@ -193,7 +193,7 @@ class DailySessions:
             window.append(PastTurn(turn.speaker, turn.text, turn_id))
             await self._core.ingester.ingest(relationship.opened.relationship_id, turn_id)
             if turn.speaker == "companion":
-                await self._curation.run_due_steps(relationship.opened.relationship_id)
+                await self._background.run_due_steps(relationship.opened.relationship_id)
             advance(1)
         context = await self.build_context(relationship, _PROBE)
         costs.alive |= contributing_layers(

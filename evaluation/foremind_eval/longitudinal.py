@@ -111,7 +111,7 @@ async def _measure(
     _, costs = await sessions.run_dialogue(_joined(dialogues), days, advance)
     work_per_message = {
         sample.labels["work"]: sample.value / max(1, sessions.messages)
-        for metric in core.runtime.metrics.curated.collect()
+        for metric in core.runtime.metrics.background_tasks.collect()
         for sample in metric.samples
         if sample.name.endswith("_total")
     }

@@ -65,7 +65,7 @@ async def audit(database_url: str, players: Sequence[Player], patience_s: float)
     return Outcome(len(accepted), lost, doubled)
 
 
-_WAITING = "SELECT count(*) FROM curation_steps WHERE step = 'ingest'"
+_WAITING = "SELECT count(*) FROM background_steps WHERE step = 'ingest'"
 _STORED = """
 WITH said AS (
     SELECT turn.message_id, turn.id,

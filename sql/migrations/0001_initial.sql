@@ -372,7 +372,7 @@ CREATE INDEX audit_by_actor ON audit (actor);
 -- every relationship, so row-level security does not apply to them.
 -- -------------------------------------------------------------------------------------------------
 
-CREATE TABLE curation_steps (
+CREATE TABLE background_steps (
     relationship_id bigint NOT NULL REFERENCES relationships ON DELETE CASCADE,
     step text NOT NULL,
     -- Ingest and rating take turns one by one: a row for each that waits, deleted by the transaction
@@ -398,14 +398,14 @@ CREATE TABLE curation_steps (
     PRIMARY KEY (relationship_id, step, turn_id)
 );
 -- Ingest is claimed by itself, however many other steps wait for a model.
-CREATE INDEX curation_steps_to_ingest ON curation_steps (due_at) WHERE lane = 'ingest';
-CREATE INDEX curation_steps_by_due ON curation_steps (due_at)
+CREATE INDEX background_steps_to_ingest ON background_steps (due_at) WHERE lane = 'ingest';
+CREATE INDEX background_steps_by_due ON background_steps (due_at)
 WHERE lane <> 'ingest' AND due_at IS NOT NULL;
-CREATE INDEX curation_steps_failing ON curation_steps (attempts) WHERE attempts > 0;
-CREATE INDEX curation_steps_held ON curation_steps (held_at) WHERE held_at IS NOT NULL;
+CREATE INDEX background_steps_failing ON background_steps (attempts) WHERE attempts > 0;
+CREATE INDEX background_steps_held ON background_steps (held_at) WHERE held_at IS NOT NULL;
 
 -- Which worker has a lane of a relationship, and until when unless it renews its lease.
-CREATE TABLE curation_claims (
+CREATE TABLE background_claims (
     relationship_id bigint NOT NULL REFERENCES relationships ON DELETE CASCADE,
     lane text NOT NULL,
     place text NOT NULL,
@@ -413,8 +413,8 @@ CREATE TABLE curation_claims (
     until timestamptz NOT NULL,
     PRIMARY KEY (relationship_id, lane)
 );
-CREATE INDEX curation_claims_by_holder ON curation_claims (holder);
-CREATE INDEX curation_claims_by_place ON curation_claims (place);
+CREATE INDEX background_claims_by_holder ON background_claims (holder);
+CREATE INDEX background_claims_by_place ON background_claims (place);
 
 -- -------------------------------------------------------------------------------------------------
 -- The reference library: documents of a companion, independent of what any user said

@@ -183,7 +183,7 @@ ON CONFLICT DO NOTHING;
 -- It counts the vectors that it stored. A message without a reply has background work wait for a lull,
 -- as a reply has, unless it is to look sooner.
 WITH ended AS (
-    DELETE FROM curation_steps
+    DELETE FROM background_steps
     WHERE relationship_id = $1 AND turn_id = ANY ($5::bigint[]) AND step = ANY ($6::text[])
 ), gathering AS (
     UPDATE relationships SET due_at = $7::timestamptz
@@ -211,7 +211,7 @@ RETURNING memory_version AS version;
 
 -- name: enqueue_turns
 -- Has a step process turns one by one from now on; anew, if they wait for it already.
-INSERT INTO curation_steps AS known
+INSERT INTO background_steps AS known
     (relationship_id, step, turn_id, lane, place, companion_id, due_at, since)
 SELECT relationship.id, $2, turn.id, $2, $4, relationship.companion_id, $5, $5
 FROM relationships AS relationship, unnest($3::bigint[]) AS turn (id)

@@ -34,7 +34,7 @@ WITH within AS MATERIALIZED (
     ON CONFLICT (user_id, message_id) DO NOTHING
     RETURNING id
 ), waiting AS (
-    INSERT INTO curation_steps
+    INSERT INTO background_steps
         (relationship_id, step, turn_id, lane, place, companion_id, due_at, since)
     SELECT $1, 'ingest', turn.id, 'ingest', '', companion_id, $14, $6
     FROM turn, permitted WHERE kept
@@ -89,7 +89,7 @@ RETURNING id;
 
 -- name: enqueue_turn
 -- Has a new turn wait to be ingested.
-INSERT INTO curation_steps
+INSERT INTO background_steps
     (relationship_id, step, turn_id, lane, place, companion_id, due_at, since)
 VALUES ($1, 'ingest', $2, 'ingest', '', $3, $5, $4);
 
@@ -191,7 +191,7 @@ WITH due AS (
     ON CONFLICT (relationship_id, reply_to) DO NOTHING
     RETURNING id
 ), waiting AS (
-    INSERT INTO curation_steps
+    INSERT INTO background_steps
         (relationship_id, step, turn_id, lane, place, companion_id, due_at, since)
     SELECT due.id, 'ingest', turn.id, 'ingest', '', due.companion_id, $7, $7
     FROM due, turn WHERE $8::boolean

@@ -40,7 +40,7 @@ _SAID = (
 def requests_by_work(w: World) -> Counter[str]:
     """Count the requests so far by what they were for."""
     counts: Counter[str] = Counter()
-    for family in w.server.app.core.runtime.metrics.curated.collect():
+    for family in w.server.app.core.runtime.metrics.background_tasks.collect():
         for sample in family.samples:
             if sample.name.endswith("_total") and sample.labels["outcome"] != "rules":
                 counts[sample.labels["work"]] += int(sample.value)

@@ -81,7 +81,7 @@ class FrontEnd:
     async def memories(self) -> list[str]:
         """Return all memories, once every turn is ingested."""
         owner = owner_of(self.server.app.core)
-        waiting = "SELECT count(*) = 0 FROM curation_steps WHERE step = 'ingest'"
+        waiting = "SELECT count(*) = 0 FROM background_steps WHERE step = 'ingest'"
         await eventually_async(lambda: owner.fetchval(waiting))
         rows = await owner.fetch("SELECT content FROM memories ORDER BY id")
         return [row["content"] for row in rows]

@@ -19,7 +19,7 @@ from tests.acceptance.test_erasure import (
     memory_id,
     notes_repeating_notes,
 )
-from tests.acceptance.test_erasure_twins import verbatim_curation
+from tests.acceptance.test_erasure_twins import verbatim_background
 from tests.acceptance.traces import stored_text
 from tests.acceptance.world import World, world
 from tests.conftest import StartServer, eventually_async, owner_of
@@ -343,7 +343,7 @@ async def test_episodes_are_rebuilt_with_repeated_statements_after_the_transcrip
     """Though the memory of a repeated statement belongs to the session that stated it first."""
     async with world(start, model=True, retention_days={"transcript": 3}) as w:
         assert w.model is not None
-        w.model.script.background = verbatim_curation
+        w.model.script.background = verbatim_background
         client = await w.talk("I live in Porto")
         await client.close()
         await w.next_day()

@@ -51,7 +51,7 @@ def quoting_reply(chat: Chat) -> list[str]:
     return ["So it is."]
 
 
-def verbatim_curation(chat: Chat) -> str:
+def verbatim_background(chat: Chat) -> str:
     """A model whose notes and episodes consist of the user's statements and nothing else."""
     task, prompt = (message["content"] for message in chat["messages"][:2])
     user_lines = [
@@ -375,7 +375,7 @@ async def test_erased_secrets_leave_the_state_of_a_user_who_never_told_them(
     draw = random.Random(f"life {number}, {model=}")
     clock = ManualClock()
     async with scripted_model(
-        Script(reply=quoting_reply, background=verbatim_curation)
+        Script(reply=quoting_reply, background=verbatim_background)
     ) as scripted:
         url = scripted.url if model else ""
         days: dict[str, int] = draw.choice(({}, {"transcript": 3}))

@@ -103,7 +103,7 @@ async def test_scoring_a_reply_of_megabytes_does_not_block_the_loop(start: Start
 
         async def all_ingested() -> bool:
             pending_turns = "SELECT count(*) FROM turns WHERE embedding IS NULL"
-            waiting = "SELECT count(*) FROM curation_steps WHERE step = 'ingest'"
+            waiting = "SELECT count(*) FROM background_steps WHERE step = 'ingest'"
             return not await owner.fetchval(pending_turns) and not await owner.fetchval(waiting)
 
         await eventually_async(all_ingested)

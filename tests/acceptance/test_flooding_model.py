@@ -89,4 +89,4 @@ async def test_the_complete_part_of_a_timed_out_answer_is_kept(start: StartServe
         await w.talk("I have a goat")
         assert [record["content"] for record in await w.records("scratchpad")] == ["Has a goat"]
         metrics = w.server.app.core.runtime.metrics
-        assert metrics.curated.labels("notes", "failed")._value.get() == 0
+        assert metrics.background_tasks.labels("notes", "failed")._value.get() == 0

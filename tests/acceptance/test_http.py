@@ -83,7 +83,7 @@ async def test_metrics_contain_no_text_of_users(start: StartServer) -> None:
     assert 'foremind_contexts_total{outcome="miss"} 1.0' in body
     assert "foremind_sessions 1.0" in body
     assert "foremind_waiting_jobs" in body
-    assert "foremind_curation_oldest_seconds" in body
+    assert "foremind_background_oldest_seconds" in body
     assert "red door" not in body
 
 

@@ -398,7 +398,7 @@ async def test_a_deferred_question_waits_until_it_is_touched_on_again(
 
 @WITH_AND_WITHOUT_MODEL
 async def test_core_memory_keeps_manual_edits(start: StartServer, model: bool) -> None:
-    """The next curation includes them; all revisions are in the history and can be restored."""
+    """They are in it from then on; all revisions are in the history and can be restored."""
     async with world(start, model=model) as w:
         await w.talk("My favourite colour is green")
         await w.next_day()

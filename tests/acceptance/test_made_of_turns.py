@@ -12,7 +12,7 @@ from foremind.memory.record_erasure import MADE_OF_TURNS
 from foremind_client import Client
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, scripted_model
-from tests.acceptance.test_erasure_twins import verbatim_curation
+from tests.acceptance.test_erasure_twins import verbatim_background
 from tests.acceptance.traces import objects_containing, stored_text
 from tests.acceptance.world import World, world
 from tests.conftest import StartServer, eventually, owner_of
@@ -79,7 +79,7 @@ class Past:
 async def past(start: StartServer) -> AsyncIterator[Past]:
     """Serve a model that makes another reply each time, and say two messages."""
     clock = ManualClock()
-    script = Script(background=verbatim_curation)
+    script = Script(background=verbatim_background)
 
     def reply(_: object) -> list[str]:
         number = len(script.player_requests) - 1

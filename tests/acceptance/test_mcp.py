@@ -160,7 +160,7 @@ async def test_what_hardly_matters_is_kept_if_it_is_asked_for(start: StartServer
         kept = await call(client, "remember", text="The kettle was on")
         assert kept["reasons"][0] == {"name": "requested", "score": 0.75}
     owner = owner_of(server.app.core)
-    await eventually_async(lambda: owner.fetchval("SELECT count(*) = 0 FROM curation_steps"))
+    await eventually_async(lambda: owner.fetchval("SELECT count(*) = 0 FROM background_steps"))
     assert await owner.fetchval("SELECT count(*) FROM memories") == 1
 
 

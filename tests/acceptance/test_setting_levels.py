@@ -76,13 +76,13 @@ class Ana:
         return await self.client.expect_all("message.accepted", "response.done", "memory.stored")
 
     async def background_policies(self) -> list[Policy]:
-        """Return the policies that ingest and curation use."""
+        """Return the policies that ingest and background work use."""
         services = self.session._services
         turn_id = (await services.stores.turns.recent_turns(self.relationship, 1))[0].id
         memories = self.server.app.core.stores.memories
         turns = await memories.turns(self.relationship, [turn_id])
         relationship = (
-            await services.after_reply.background_worker._curation_store.relationship_state(
+            await services.after_reply.background_worker._background_store.relationship_state(
                 self.relationship, self.server.app.core.runtime.clock.now()
             )
         )

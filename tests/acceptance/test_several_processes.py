@@ -92,7 +92,7 @@ async def remember(server: RunningServer, client: Client, text: str) -> dict[str
     """Send a message; return its events by type once a process, whichever it is, ingested it."""
 
     async def ingested() -> bool:
-        waiting = "SELECT count(*) FROM curation_steps WHERE step = 'ingest'"
+        waiting = "SELECT count(*) FROM background_steps WHERE step = 'ingest'"
         return not await owner_of(server.app.core).fetchval(waiting)
 
     await client.send(text)

@@ -47,8 +47,10 @@ async def test_a_reply_preempts_background_work(start: StartServer) -> None:
         await w.wait_until_idle()
         count = server.app.core.runtime.metrics.registry.get_sample_value
         notes = {"work": "notes"}
-        assert (count("foremind_curated_total", {**notes, "outcome": "displaced"}) or 0) >= 1
-        assert count("foremind_curated_total", {**notes, "outcome": "failed"}) is None
+        assert (
+            count("foremind_background_tasks_total", {**notes, "outcome": "displaced"}) or 0
+        ) >= 1
+        assert count("foremind_background_tasks_total", {**notes, "outcome": "failed"}) is None
 
 
 @pytest.mark.parametrize("forms", [("json_schema",), ()])
@@ -129,4 +131,6 @@ async def test_long_notes_are_taken_in_batches(start: StartServer) -> None:
         for number in range(1, 7):
             assert f"No. {number}," in entries
         count = w.server.app.core.runtime.metrics.registry.get_sample_value
-        assert count("foremind_curated_total", {"work": "notes", "outcome": "failed"}) is None
+        assert (
+            count("foremind_background_tasks_total", {"work": "notes", "outcome": "failed"}) is None
+        )

@@ -46,7 +46,7 @@ async def _post(server: RunningServer, path: str = "turns", **fields: Any) -> ht
 async def _terms(server: RunningServer) -> set[str]:
     """Return what all memories are found by, once every turn is ingested."""
     owner = owner_of(server.app.core)
-    waiting = "SELECT count(*) = 0 FROM curation_steps WHERE step = 'ingest'"
+    waiting = "SELECT count(*) = 0 FROM background_steps WHERE step = 'ingest'"
     await eventually_async(lambda: owner.fetchval(waiting))
     return {row["term"] for row in await owner.fetch("SELECT DISTINCT term FROM memory_terms")}
 

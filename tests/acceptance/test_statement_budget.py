@@ -96,8 +96,8 @@ async def settled(server: RunningServer, clock: ManualClock) -> None:
         await clock.advance(1.0)
         return not await database.fetchval(
             "SELECT (SELECT count(*) FROM relationships WHERE gathered > 0) "
-            "+ (SELECT count(*) FROM curation_claims) "
-            "+ (SELECT count(*) FROM curation_steps WHERE due_at <= $1)",
+            "+ (SELECT count(*) FROM background_claims) "
+            "+ (SELECT count(*) FROM background_steps WHERE due_at <= $1)",
             clock.now(),
         )
 

@@ -77,8 +77,8 @@ class World:
                 due_at = await pool.fetchval(
                     "SELECT least((SELECT min(due_at) FROM relationships), "
                     "(SELECT min(CASE WHEN lane = 'ingest' AND attempts = 0 THEN $1 "
-                    "ELSE due_at END) FROM curation_steps), "
-                    "(SELECT min($1::timestamptz) FROM curation_claims))",
+                    "ELSE due_at END) FROM background_steps), "
+                    "(SELECT min($1::timestamptz) FROM background_claims))",
                     now,
                 )
                 if due_at is None or due_at > now + timedelta(minutes=16):

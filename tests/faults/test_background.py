@@ -30,13 +30,13 @@ LOOPS = {
     "notifications",
     "presence",
     "reconciliation",
-    "curation",
+    "background",
     "database-probe",
     "record-uses",
     "spent-tokens",
     "user-erasures",
 }
-DATABASE_LOOPS = {"notifications", "presence", "curation"}
+DATABASE_LOOPS = {"notifications", "presence", "background"}
 
 
 class FaultyDatabase:
@@ -219,7 +219,7 @@ async def test_background_work_that_waits_for_a_node_leaves_the_server_ready(
 
     try:
         async with blocker.transaction():
-            await blocker.execute("LOCK TABLE curation_steps IN ACCESS EXCLUSIVE MODE")
+            await blocker.execute("LOCK TABLE background_steps IN ACCESS EXCLUSIVE MODE")
             await world.until(reported)
     finally:
         await blocker.close()
@@ -349,7 +349,7 @@ async def test_on_enter_a_deadlock_is_a_retryable_error(
         await blocker.execute("SET deadlock_timeout = '1h'")
         for number in range(20):
             async with blocker.transaction():
-                await blocker.execute("LOCK TABLE curation_steps IN ACCESS EXCLUSIVE MODE")
+                await blocker.execute("LOCK TABLE background_steps IN ACCESS EXCLUSIVE MODE")
                 await client.send("I promise to bring the golden lantern", f"m{number}")
                 await eventually_async(lambda: _is_waiting_for_lock(world))
                 await blocker.execute("LOCK TABLE turns IN ACCESS EXCLUSIVE MODE")
@@ -369,7 +369,7 @@ async def _is_waiting_for_lock(world: FaultyDatabase) -> bool:
         await world.admin.fetchval(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND wait_event_type = 'Lock' "
             # Its statement, of which the first 1024 bytes are shown; on Citus, one of several.
-            "AND (query ILIKE '%permitted%' OR query LIKE E'INSERT INTO curation_steps\\n%')",
+            "AND (query ILIKE '%permitted%' OR query LIKE E'INSERT INTO background_steps\\n%')",
             world.database,
         )
     )

@@ -57,7 +57,7 @@ class Traffic:
         try:
             async with asyncio.timeout(PATIENCE):
                 while await database.fetchval(
-                    "SELECT count(*) FROM curation_steps WHERE step = 'ingest'"
+                    "SELECT count(*) FROM background_steps WHERE step = 'ingest'"
                 ):
                     await asyncio.sleep(0.2)
             stored = await database.fetch(

@@ -95,10 +95,10 @@ class Bench:
         async def is_waiting() -> bool:
             waiting = await owner_of(self.built).fetchval(
                 "SELECT (SELECT count(*) FROM relationships WHERE due_at <= $1) + "
-                "(SELECT count(*) FROM curation_steps WHERE due_at <= $1) + "
-                "(SELECT count(*) FROM curation_claims) + "
+                "(SELECT count(*) FROM background_steps WHERE due_at <= $1) + "
+                "(SELECT count(*) FROM background_claims) + "
                 "(SELECT count(*) FROM relationships WHERE woken_at <= $2) + "
-                "(SELECT count(*) FROM curation_steps WHERE held_at <= $2)",
+                "(SELECT count(*) FROM background_steps WHERE held_at <= $2)",
                 self.clock.now(),
                 self.clock.now() - timedelta(days=1),
             )

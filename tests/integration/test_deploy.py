@@ -211,9 +211,9 @@ async def _rests(url: str) -> bool:
     try:
         return not await raw.fetchval(
             "SELECT (SELECT count(*) FROM relationships WHERE due_at <= now()) + "
-            "(SELECT count(*) FROM curation_steps WHERE due_at <= now()) + "
-            "(SELECT count(*) FROM curation_steps WHERE lane = 'ingest' AND attempts = 0) + "
-            "(SELECT count(*) FROM curation_claims)"
+            "(SELECT count(*) FROM background_steps WHERE due_at <= now()) + "
+            "(SELECT count(*) FROM background_steps WHERE lane = 'ingest' AND attempts = 0) + "
+            "(SELECT count(*) FROM background_claims)"
         )
     finally:
         await raw.close()

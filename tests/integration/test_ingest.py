@@ -82,7 +82,7 @@ async def vectors(built: Core, session: OpenedSession) -> Any:
 async def counts(built: Core, session: OpenedSession) -> Any:
     """The version and the counts of a relationship, and how many turns wait."""
     return await owner_of(built).fetchrow(
-        "SELECT memory_version, memory_count, term_count, (SELECT count(*) FROM curation_steps "
+        "SELECT memory_version, memory_count, term_count, (SELECT count(*) FROM background_steps "
         "WHERE relationship_id = id) AS waiting FROM relationships WHERE id = $1",
         session.relationship_id,
     )

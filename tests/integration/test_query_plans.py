@@ -21,7 +21,7 @@ _GROWING = frozenset(
     {
         "users", "relationships", "sessions", "turns", "memories", "memory_sources",
         "memory_facts", "memory_changes", "records", "record_sources", "record_revisions",
-        "audit", "revocations", "traces", "curation_steps", "curation_claims",
+        "audit", "revocations", "traces", "background_steps", "background_claims",
         "session_states",
     }
 )  # fmt: skip
@@ -29,14 +29,14 @@ _GROWING = frozenset(
 _ABOUT_ALL = {
     "revocations_since": "who was revoked meanwhile, for every session of a process",
     "full_places": "the claims of lanes that run, of which each model server has a few",
-    "curation_waiting": "at most 10,000 steps, from an index of those that wait or failed",
+    "background_waiting": "at most 10,000 steps, from an index of those that wait or failed",
 }
 #: Queries that are not about one relationship, and ask every node of a sharded database.
 ABOUT_SEVERAL = {
     "relationships_due": "a poll",
     "held_steps": "a poll",
     "full_places": "a poll",
-    "curation_waiting": "a poll",
+    "background_waiting": "a poll",
     "relationships_to_check": "a poll",
     "renew_claims": "what a worker has claimed, of whichever relationships",
     "release_claims": "what a worker has claimed, when it ends",
@@ -105,9 +105,9 @@ INSERT INTO record_sources (record_id, turn_id, relationship_id)
 INSERT INTO record_revisions (relationship_id, record_id, revision, layer, kind, title, content,
         made_by, replaced_at)
     SELECT relationship_id, id, 1, layer, '', '', '', made_by, now() FROM records;
-INSERT INTO curation_steps (relationship_id, step, lane, place, companion_id, due_at, since)
+INSERT INTO background_steps (relationship_id, step, lane, place, companion_id, due_at, since)
     SELECT id, 'notes', 'rules', '', 1, now() + id * interval '1 s', now() FROM relationships;
-INSERT INTO curation_claims (relationship_id, lane, place, holder, until)
+INSERT INTO background_claims (relationship_id, lane, place, holder, until)
     SELECT id, 'rules', id, gen_random_uuid(), now() FROM relationships;
 INSERT INTO session_states (session_id, relationship_id, set_at)
     SELECT id, relationship_id, now() FROM sessions;

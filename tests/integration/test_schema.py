@@ -65,7 +65,7 @@ async def test_keys_begin_with_the_relationship(plain_owner: tuple[str, Any]) ->
     """Of every table that belongs to one; so do foreign keys between two of them."""
     _, owner = plain_owner
     owned = {row[0] for row in await owner.fetch(_OWNED)}
-    assert {"turns", "memories", "records", "sessions", "curation_steps"} <= owned
+    assert {"turns", "memories", "records", "sessions", "background_steps"} <= owned
     keys = [key for key in await owner.fetch(_KEYS) if key["name"] in owned]
     assert {key["name"] for key in keys} == owned
     assert [dict(key) for key in keys if key["column"] != "relationship_id"] == []

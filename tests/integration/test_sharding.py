@@ -103,20 +103,20 @@ async def test_a_table_that_a_migration_adds_is_distributed_later(undistributed_
     await distribute(undistributed_url, SHARDS)
     raw = await asyncpg.connect(undistributed_url)
     try:
-        await raw.execute("DROP TABLE curation_claims")
+        await raw.execute("DROP TABLE background_claims")
         async with raw.transaction():
             await raw.execute(load_queries()["prepare_distribution"])
-            await raw.execute(_table("curation_claims"))
+            await raw.execute(_table("background_claims"))
             await raw.execute("ALTER TABLE turns ADD COLUMN mood text")
             await raw.execute("ALTER TABLE companions ADD COLUMN mood text")
     finally:
         await raw.close()
     shards = await shard_map(undistributed_url)
-    assert shards is not None and shards.missing == ["curation_claims"]
-    with pytest.raises(DatabaseUnsuitable, match="curation_claims"):
+    assert shards is not None and shards.missing == ["background_claims"]
+    with pytest.raises(DatabaseUnsuitable, match="background_claims"):
         async with _connected(undistributed_url):
             pass
-    assert await distribute(undistributed_url, SHARDS) == ["curation_claims"]
+    assert await distribute(undistributed_url, SHARDS) == ["background_claims"]
     async with _connected(undistributed_url) as database:
         assert database.sharded
 

@@ -15,7 +15,7 @@ from foremind.domain.step import (
     ScheduledStep,
     StepState,
 )
-from foremind.storage.background_store import CurationStore, StepStore
+from foremind.storage.background_store import BackgroundStore, StepStore
 from tests.conftest import owner_of
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
@@ -30,20 +30,20 @@ class LeaseBench:
 
     def __init__(self, built: Core) -> None:
         self.built = built
-        self.curation = CurationStore(built.database)
+        self.background = BackgroundStore(built.database)
         self.store = StepStore(built.database, HELD_FOR, STEPS_BY_NAME)
 
     async def relationship(self, user: str = "ana", companion: str = "wren") -> int:
         """Create a relationship with changes that need background work."""
         stored = await self.built.stores.companions.put(CompanionFile(companion, "Wren", "p"))
         session = await self.built.stores.turns.open_session(user, user.title(), stored.id, NOW)
-        await self.curation.schedule_now(session.relationship_id, NOW)
+        await self.background.schedule_now(session.relationship_id, NOW)
         return session.relationship_id
 
     async def schedule(self, *steps: ScheduledStep, now: datetime = NOW) -> None:
         """Schedule steps for every relationship with changes."""
         for relationship in await self.due(now=now):
-            state = await self.curation.relationship_state(relationship, now)
+            state = await self.background.relationship_state(relationship, now)
             assert state is not None
             if state.due_at is not None:
                 nobody = Claim(uuid4(), now)
@@ -164,7 +164,7 @@ async def test_a_model_server_without_free_slots_blocks_no_other_steps(built: Co
     now = NOW + timedelta(seconds=2)
     await bench.schedule(NOTES, STATED, now=NOW + timedelta(seconds=1))
     assert set(await bench.due(now=now)) == {ana, bob, ivy}
-    state = await bench.curation.relationship_state(ana, now)
+    state = await bench.background.relationship_state(ana, now)
     assert state is not None
     full_of = ClaimLimits(full_of=(("a model", state.companion_id),))
     assert set(await bench.due(full_of, now)) == {ivy}

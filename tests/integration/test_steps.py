@@ -183,8 +183,8 @@ async def test_a_hanging_companion_delays_neither_others_nor_steps_without_a_mod
         await bench.worker.update_metrics()
         sample_value = bench.built.runtime.metrics.registry.get_sample_value
         running = {"step": "notes", "reason": "running"}
-        assert sample_value("foremind_curation_waiting", running) == 3
-        assert (sample_value("foremind_curation_oldest_seconds") or 0) >= 10
+        assert sample_value("foremind_background_waiting", running) == 3
+        assert (sample_value("foremind_background_oldest_seconds") or 0) >= 10
         never.set()
         await bench.wait_until_idle()
 
@@ -260,7 +260,7 @@ async def test_the_status_of_a_step_that_waits_for_a_slot_says_so(bench: Bench) 
             await bench.worker.update_metrics()
             slot = {"step": "notes", "reason": "slot"}
             value = bench.built.runtime.metrics.registry.get_sample_value
-            assert value("foremind_curation_waiting", slot) == 1
+            assert value("foremind_background_waiting", slot) == 1
             assert bench.script.background_requests == []
             players.close()
             await bench.until(lambda: bench.records(session, "scratchpad"))
@@ -414,7 +414,9 @@ async def test_a_lane_whose_lease_another_has_taken_is_ended(bench: Bench) -> No
         worker.wake(session.relationship_id)
         await eventually(lambda: bool(bench.script.background_requests))
         (lane,) = [lane for lane in worker._lanes.values() if lane.lane == "model"]
-        await owner_of(bench.built).execute("UPDATE curation_claims SET holder = gen_random_uuid()")
+        await owner_of(bench.built).execute(
+            "UPDATE background_claims SET holder = gen_random_uuid()"
+        )
 
         async def is_ended() -> bool:
             return lane.task is not None and lane.task.done()

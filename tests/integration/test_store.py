@@ -117,7 +117,7 @@ async def test_a_message_and_its_wait_for_ingest_are_stored_once(built: Core) ->
     )
     assert len({turn.id for turn in stored}) == 1
     assert sum(not turn.duplicate for turn in stored) == 1
-    waiting = await owner_of(built).fetch("SELECT step, turn_id FROM curation_steps")
+    waiting = await owner_of(built).fetch("SELECT step, turn_id FROM background_steps")
     assert [tuple(row) for row in waiting] == [("ingest", stored[0].id)]
 
 

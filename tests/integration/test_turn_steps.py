@@ -31,7 +31,7 @@ DO $$ BEGIN
     EXECUTE format('ALTER DATABASE %I SET lock_timeout = 50', current_database());
 END $$
 """
-_UNTIL = "SELECT until FROM curation_claims WHERE relationship_id = $1 AND lane = 'model'"
+_UNTIL = "SELECT until FROM background_claims WHERE relationship_id = $1 AND lane = 'model'"
 _ANTIDOTE = "ALTER TABLE turns DROP CONSTRAINT refuse"
 
 
@@ -79,7 +79,7 @@ def ingested(bench: Bench) -> float:
 def waiting(bench: Bench, reason: str) -> float:
     """Return how many turns wait to be ingested, for a reason, as operators see it."""
     value = bench.built.runtime.metrics.registry.get_sample_value
-    return value("foremind_curation_waiting", {"step": "ingest", "reason": reason}) or 0
+    return value("foremind_background_waiting", {"step": "ingest", "reason": reason}) or 0
 
 
 @asynccontextmanager

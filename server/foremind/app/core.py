@@ -50,7 +50,7 @@ from foremind.retrieval.search import (
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.services import RuntimeServices
 from foremind.runtime.supervision import Supervisor, begin, stop
-from foremind.storage.background_store import CurationStore, StepStore
+from foremind.storage.background_store import BackgroundStore, StepStore
 from foremind.storage.database import Database
 from foremind.storage.embedded_postgres import EmbeddedPostgres, as_server, embedded_postgres
 from foremind.storage.migrations import bind_model, migrate
@@ -276,10 +276,10 @@ def build_background_worker(
     Args:
         has_peers: whether other processes serve relationships of the same database.
     """
-    curation_store = CurationStore(components.database)
+    background_store = BackgroundStore(components.database)
     step_store = StepStore(components.database, HELD_FOR, STEPS_BY_NAME)
     runner = StepRunner(
-        curation_store,
+        background_store,
         step_store,
         components.stores,
         components.embedder,
@@ -290,7 +290,7 @@ def build_background_worker(
         components.runtime,
     )
     return BackgroundWorker(
-        curation_store,
+        background_store,
         step_store,
         runner,
         components.ingester,

@@ -43,7 +43,7 @@ from foremind.memory.import_relationship import RelationshipImporter
 from foremind.memory.manual_edits import ManualEditor, RecordRemover
 from foremind.memory.remember import Rememberer
 from foremind.runtime.fair_queue import ConnectionQueue
-from foremind.storage.background_store import CurationStore
+from foremind.storage.background_store import BackgroundStore
 from foremind.storage.probe import DatabaseProbe
 from foremind.storage.transfer_store import TransferStore
 
@@ -204,7 +204,7 @@ def _relationship_services(
             eraser=eraser,
             corrector=build_corrector(components),
             editor=ManualEditor(stores.records, embedder, runtime.clock),
-            remover=RecordRemover(stores.records, CurationStore(components.database), eraser),
+            remover=RecordRemover(stores.records, BackgroundStore(components.database), eraser),
         ),
         transfer=TransferServices(
             store=transfer,

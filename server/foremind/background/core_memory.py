@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import tzinfo
 from functools import partial
 
-from foremind.background.curation_context import CurationContext
 from foremind.background.prompts import CoreMemoryAnswer, core_memory_prompt
+from foremind.background.step_context import StepContext
 from foremind.background.step_definitions import Outcome
 from foremind.domain.errors import Conflict
 from foremind.domain.record import NewRecord, Record, is_manual, of_layer
@@ -26,7 +26,7 @@ _LINE_ENDS = tuple(".!?…:;|؟۔。！？：")
 _MIN_OVERLAP = 0.6  # share of a line's words that a text must contain to cover the line
 
 
-async def update_core_memory(context: CurationContext) -> Outcome:
+async def update_core_memory(context: StepContext) -> Outcome:
     """Rewrite the core memory; concurrent manual edits are merged in, never overwritten."""
     await context.load()
     if context.policy.on("hot"):
@@ -42,7 +42,7 @@ async def update_core_memory(context: CurationContext) -> Outcome:
     return Outcome(produced=True)
 
 
-async def _rewrite(context: CurationContext) -> None:
+async def _rewrite(context: StepContext) -> None:
     with_model = context.server is not None
     sources = core_memory_sources(
         context.records,
@@ -68,7 +68,7 @@ async def _write(changes: RecordChanges, present: Sequence[Record], record: NewR
         await changes.add(record)
 
 
-async def _write_text(context: CurationContext, manual_text: str, sources: Sequence[str]) -> str:
+async def _write_text(context: StepContext, manual_text: str, sources: Sequence[str]) -> str:
     own = context.policy.prompts.hot
     answer = await context.ask(
         "hot",
@@ -85,7 +85,7 @@ async def _write_text(context: CurationContext, manual_text: str, sources: Seque
     return core_memory_by_rules(manual_text, sources)
 
 
-async def _last_manual_text(context: CurationContext, present: Record) -> str:
+async def _last_manual_text(context: StepContext, present: Record) -> str:
     """Return the last text of the core memory that was edited manually."""
     if is_manual(present.made_by):
         return present.content

@@ -7,7 +7,6 @@ from uuid import UUID
 
 import msgspec
 
-from foremind.background.curation_context import CurationContext
 from foremind.background.due_work import turns_outside_window
 from foremind.background.extractive_summary import (
     Utterance,
@@ -31,6 +30,7 @@ from foremind.background.open_questions import (
     touched_again,
 )
 from foremind.background.prompts import EpisodeAnswer, EpisodesAnswer, episodes_prompt
+from foremind.background.step_context import StepContext
 from foremind.background.step_definitions import Outcome
 from foremind.domain.record import (
     Details,
@@ -61,14 +61,14 @@ _MAX_TOPIC_NAMES = 40  # known topics that a model is shown
 _MAX_TOPICS = 3  # that an episode has by rules
 
 
-async def update_episodes(context: CurationContext) -> Outcome:
+async def update_episodes(context: StepContext) -> Outcome:
     """Write episodes of sessions that are over, and of turns that left an open one's window."""
     relationship = context.relationship
     if relationship.change_sets_for("episodes") or relationship.change_sets_for("opening"):
         return await _rewrite(context)
     if not await _may_have_left_window(context):
         return Outcome()
-    turns = await context.curation.turns_after(relationship.id, relationship.narrated_turn_id)
+    turns = await context.background.turns_after(relationship.id, relationship.narrated_turn_id)
     pending = [turn for turn in turns if not turn.narrated]
     active = context.active_sessions
     ended = [turn for turn in pending if turn.session_id not in active]
@@ -97,7 +97,7 @@ async def update_episodes(context: CurationContext) -> Outcome:
     return Outcome()
 
 
-async def _may_have_left_window(context: CurationContext) -> bool:
+async def _may_have_left_window(context: StepContext) -> bool:
     """Return whether turns may have left the prompt's window, or a session has ended.
 
     After activity that is known without reading the turns of the whole session: of those that
@@ -115,7 +115,7 @@ async def _may_have_left_window(context: CurationContext) -> bool:
 
 
 async def _write_first(
-    context: CurationContext, turns: Sequence[TranscriptTurn], *, closed: bool, more: bool
+    context: StepContext, turns: Sequence[TranscriptTurn], *, closed: bool, more: bool
 ) -> Outcome:
     """Write episodes of the first turns of a session; `closed`: after all of them it is over."""
     batch = turns[:_MAX_EPISODE_TURNS]
@@ -125,12 +125,12 @@ async def _write_first(
     return Outcome(produced=True, more=more or incomplete)
 
 
-async def _rewrite(context: CurationContext) -> Outcome:
+async def _rewrite(context: StepContext) -> Outcome:
     """Rewrite episodes of which something was erased, then the recap of the last session."""
-    relationship, curation = context.relationship, context.curation
+    relationship, background = context.relationship, context.background
     await context.load()
     for change_set in relationship.change_sets_for("episodes"):
-        turns = await curation.turns(relationship.id, change_set.turns)
+        turns = await background.turns(relationship.id, change_set.turns)
         await restore_open_questions(context, {turn.session_id for turn in turns if turn.narrated})
         by_session: dict[UUID, list[TranscriptTurn]] = {}
         for turn in turns:
@@ -143,12 +143,12 @@ async def _rewrite(context: CurationContext) -> Outcome:
                 await context.write_now()
         context.plan(partial(RecordChanges.remove_change_set, change_set=change_set))
     for change_set in relationship.change_sets_for("opening"):
-        await _rewrite_recap(context, await curation.last_closed_session(relationship.id))
+        await _rewrite_recap(context, await background.last_closed_session(relationship.id))
         context.plan(partial(RecordChanges.remove_change_set, change_set=change_set))
     return Outcome(produced=True, more=True)
 
 
-async def _rewrite_recap(context: CurationContext, turns: Sequence[TranscriptTurn]) -> None:
+async def _rewrite_recap(context: StepContext, turns: Sequence[TranscriptTurn]) -> None:
     """Rewrite the recap of the last session from its remaining turns."""
     last = list(turns[-((len(turns) - 1) % _MAX_EPISODE_TURNS + 1) :]) if turns else []
     if last and context.policy.on("opening") and not context.records_of("opening"):
@@ -163,12 +163,12 @@ async def _add(record: NewRecord, changes: RecordChanges) -> None:
     await changes.add(record)
 
 
-async def _advance(context: CurationContext, turn_id: int, changes: RecordChanges) -> None:
+async def _advance(context: StepContext, turn_id: int, changes: RecordChanges) -> None:
     changes.advance("narrated", turn_id, context.relationship.narrated_turn_id)
 
 
 async def _extract_episodes(
-    context: CurationContext, turns: Sequence[TranscriptTurn], known: Sequence[Record]
+    context: StepContext, turns: Sequence[TranscriptTurn], known: Sequence[Record]
 ) -> tuple[EpisodesAnswer, EpisodeSources]:
     """Return the episodes of turns and their sources.
 
@@ -264,7 +264,7 @@ def grounded_episodes(
 
 
 def _recap_record(
-    context: CurationContext,
+    context: StepContext,
     answer: EpisodesAnswer,
     turns: Sequence[TranscriptTurn],
     sources: EpisodeSources,
@@ -281,7 +281,7 @@ def _recap_record(
 
 
 async def _write_batch(
-    context: CurationContext,
+    context: StepContext,
     turns: Sequence[TranscriptTurn],
     *,
     closed: bool,
@@ -405,13 +405,13 @@ def _topic_of(utterances: Sequence[Utterance], language: str) -> str:
     return ", ".join(topics_of(utterances, _MAX_TOPICS)) or record_words(language).a_chat
 
 
-def _episode_was_dismissed(context: CurationContext, episode: NewRecord) -> bool:
+def _episode_was_dismissed(context: StepContext, episode: NewRecord) -> bool:
     keys = episode_keys(episode.session_id, episode.title, only_one=True)
     return any(context.dismissed("episodes", key) for key in keys)
 
 
 async def _episode_record(
-    context: CurationContext, episode: EpisodeAnswer, session_id: UUID, sources: EpisodeSources
+    context: StepContext, episode: EpisodeAnswer, session_id: UUID, sources: EpisodeSources
 ) -> NewRecord:
     return NewRecord(
         layer="episodes",

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from foremind.background.curation_context import Answered, CurationContext, Write
 from foremind.background.extractive_summary import Utterance, chars_of
 from foremind.background.note_rules import NotesUpdate, note_rank, updates_by_rules
 from foremind.background.profile_extraction import (
@@ -30,6 +29,7 @@ from foremind.background.prompts import (
     ProfileAnswer,
     notes_prompt,
 )
+from foremind.background.step_context import Answered, StepContext, Write
 from foremind.background.step_definitions import Outcome
 from foremind.domain.record import Details, NewRecord, Record, RecordLayer, is_manual
 from foremind.domain.relationship import TranscriptTurn
@@ -59,7 +59,7 @@ _SHAPES: Mapping[tuple[RecordLayer, ...], type[msgspec.Struct]] = {
 _log = structlog.get_logger("foremind.background")
 
 
-async def update_notes(context: CurationContext) -> Outcome:
+async def update_notes(context: StepContext) -> Outcome:
     """Update the notes with a batch of new turns, and the profile with what a model finds there."""
     relationship = context.relationship
     facts = relationship.facts_to_redo if uses_model(context) else ()
@@ -72,7 +72,7 @@ async def update_notes(context: CurationContext) -> Outcome:
 
 
 async def _read(
-    context: CurationContext, turns: Sequence[TranscriptTurn], layers: Collection[RecordLayer]
+    context: StepContext, turns: Sequence[TranscriptTurn], layers: Collection[RecordLayer]
 ) -> tuple[Write, int]:
     """Return how to write what follows from turns, and the id of the last turn covered."""
     relationship, answered = context.relationship, list[TranscriptTurn]()
@@ -82,7 +82,7 @@ async def _read(
         and turns[0].speaker == "companion"
         and turns[0].id > relationship.noted_turn_id
     ):  # a reply made anew stands after what was noted of its message, and is read with it
-        answered = await context.curation.answered_by(relationship.id, turns[0].id)
+        answered = await context.background.answered_by(relationship.id, turns[0].id)
     utterances = context.utterances([*answered, *turns])
     updates, facts = list[NotesUpdate](), list[ProfileEntry]()
     sources, complete = tuple[int, ...](), True
@@ -124,7 +124,7 @@ async def _read(
     return write, turns[last].id if turns else 0
 
 
-def _next_batch(context: CurationContext, turns: Sequence[TranscriptTurn]) -> list[TranscriptTurn]:
+def _next_batch(context: StepContext, turns: Sequence[TranscriptTurn]) -> list[TranscriptTurn]:
     """Return the oldest turns that fit into one batch, and into the model's context."""
     if context.server is None or not turns:
         return list(turns[:_MAX_TURNS])
@@ -141,18 +141,18 @@ def _next_batch(context: CurationContext, turns: Sequence[TranscriptTurn]) -> li
     return list(turns[: max(1, size)])
 
 
-def _asked(context: CurationContext, layers: Collection[RecordLayer]) -> list[RecordLayer]:
+def _asked(context: StepContext, layers: Collection[RecordLayer]) -> list[RecordLayer]:
     """Return those of `layers` that are on and that this step reads for."""
     is_read = {"scratchpad": context.policy.on("scratchpad"), "profile": uses_model(context)}
     return [layer for layer in _READ if layer in layers and is_read[layer]]
 
 
-def _answer_tokens(context: CurationContext) -> int:
+def _answer_tokens(context: StepContext) -> int:
     return min(_MAX_TOKENS, context.policy.context_tokens // 4)
 
 
 def _prompt(
-    context: CurationContext,
+    context: StepContext,
     asked: Collection[RecordLayer],
     shown: Sequence[Record],
     utterances: Sequence[Utterance],
@@ -173,7 +173,7 @@ def _prompt(
 
 
 async def _shown(
-    context: CurationContext, entries: list[Record], utterances: Sequence[Utterance]
+    context: StepContext, entries: list[Record], utterances: Sequence[Utterance]
 ) -> list[Record]:
     """Return the entries that a model is shown: all, unless there are too many."""
     if context.server is None or len(entries) <= _SHOWN_NEWEST + _SHOWN_NEAREST:
@@ -183,7 +183,7 @@ async def _shown(
 
 
 async def _updates(
-    context: CurationContext,
+    context: StepContext,
     answer: Answered[Any] | None,
     utterances: Sequence[Utterance],
     shown: Sequence[Record],
@@ -214,7 +214,7 @@ async def _updates(
 
 
 def _accepted(
-    context: CurationContext,
+    context: StepContext,
     answer: Answered[Any],
     utterances: Sequence[Utterance],
     shown: Sequence[Record],
@@ -233,7 +233,7 @@ def _accepted(
 
 
 async def _with_vectors_and_ranks(
-    context: CurationContext, updates: Sequence[NotesUpdate]
+    context: StepContext, updates: Sequence[NotesUpdate]
 ) -> list[NotesUpdate]:
     """Return updates with the vectors and ranks of their entries."""
     kinds = {note.id: note.kind for note in context.records_of("scratchpad")}
@@ -340,7 +340,7 @@ def grounded_operations(
 
 
 async def _apply(
-    context: CurationContext,
+    context: StepContext,
     changes: RecordChanges,
     update: NotesUpdate,
     present: dict[int, Record],
@@ -379,7 +379,7 @@ async def _apply(
         await changes.add_sources(before.id, entry.turns, entry.sources)
 
 
-async def _evict(context: CurationContext, changes: RecordChanges, added: int) -> None:
+async def _evict(context: StepContext, changes: RecordChanges, added: int) -> None:
     """Remove entries beyond the limit, never manual ones."""
     entries = context.records_of("scratchpad")
     chars = sum(len(entry.content) for entry in entries)

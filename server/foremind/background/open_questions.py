@@ -6,8 +6,8 @@ from uuid import UUID
 
 import numpy as np
 
-from foremind.background.curation_context import CurationContext
 from foremind.background.extractive_summary import Utterance, is_about
+from foremind.background.step_context import StepContext
 from foremind.domain.record import Details, NewRecord, Record, is_manual
 from foremind.retrieval.embedding.manifest import calibrated_passage_cosine
 from foremind.retrieval.relationship_layers import MIN_EPISODE_COSINE
@@ -25,7 +25,7 @@ class EpisodeSources:
     records: tuple[int, ...] = ()
 
 
-async def restore_open_questions(context: CurationContext, sessions: Collection[UUID]) -> None:
+async def restore_open_questions(context: StepContext, sessions: Collection[UUID]) -> None:
     """Restore questions that remaining episodes left open, removed because of another source.
 
     For example because of an erased session that asked one again, or settled it.
@@ -53,12 +53,12 @@ async def restore_open_questions(context: CurationContext, sessions: Collection[
         await context.write_now()
 
 
-def _is_dismissed(context: CurationContext, question: NewRecord) -> bool:
+def _is_dismissed(context: StepContext, question: NewRecord) -> bool:
     return context.dismissed("questions", question.content)
 
 
 async def question_record(
-    context: CurationContext, text: str, references: Sequence[str], sources: EpisodeSources
+    context: StepContext, text: str, references: Sequence[str], sources: EpisodeSources
 ) -> NewRecord:
     """Return an open question as a record, with those of an episode's references it mentions."""
     words = f" {' '.join(words_of(text))} "
@@ -106,7 +106,7 @@ def touched_again(questions: Sequence[Record], utterances: Sequence[Utterance]) 
 
 
 async def store_questions(
-    context: CurationContext,
+    context: StepContext,
     changes: RecordChanges,
     known: Sequence[Record],
     questions: Sequence[NewRecord],

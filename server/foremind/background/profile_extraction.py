@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import structlog
 
-from foremind.background.curation_context import Answered, CurationContext, Write
 from foremind.background.due_work import usage_patterns_due
 from foremind.background.extractive_summary import Utterance, chars_of
 from foremind.background.prompts import SlottedValue
+from foremind.background.step_context import Answered, StepContext, Write
 from foremind.background.step_definitions import Outcome
 from foremind.domain.companion_rules import SLOT_ALIASES, ProfileSlot
 from foremind.domain.errors import Conflict
@@ -37,12 +37,12 @@ _PROFILE: tuple[RecordLayer, ...] = ("profile",)
 _log = structlog.get_logger("foremind.background")
 
 
-def uses_model(context: CurationContext) -> bool:
+def uses_model(context: StepContext) -> bool:
     """Return whether a model reads for the profile; rules have read every turn before it."""
     return context.server is not None and context.policy.on("profile")
 
 
-async def save_stated_facts(context: CurationContext) -> Outcome:
+async def save_stated_facts(context: StepContext) -> Outcome:
     """Save what users state about themselves or ask to have pinned: by rules, at once."""
     relationship = context.relationship
 
@@ -73,9 +73,7 @@ async def save_stated_facts(context: CurationContext) -> Outcome:
     )
 
 
-async def _pinned_records(
-    context: CurationContext, utterances: Sequence[Utterance]
-) -> list[NewRecord]:
+async def _pinned_records(context: StepContext, utterances: Sequence[Utterance]) -> list[NewRecord]:
     """Return what the user asks to have pinned: "save this: the gate code is 4711"."""
     return [
         NewRecord(
@@ -91,7 +89,7 @@ async def _pinned_records(
 
 
 def accepted_facts(
-    context: CurationContext, answer: Answered[Any], utterances: Sequence[Utterance]
+    context: StepContext, answer: Answered[Any], utterances: Sequence[Utterance]
 ) -> list[ProfileEntry]:
     """Return the entries of an answer that are valid and were said; count and log the others."""
     turns = tuple(utterance.turn_id for utterance in utterances)
@@ -108,7 +106,7 @@ def accepted_facts(
 
 
 async def write_profile(
-    context: CurationContext,
+    context: StepContext,
     changes: RecordChanges,
     entries: Sequence[ProfileEntry],
     sources: Sequence[int] = (),
@@ -194,7 +192,7 @@ def _entry(
     return ProfileEntry(name, title, content, turns, "model", slotted.holds)
 
 
-async def update_usage_patterns(context: CurationContext) -> Outcome:
+async def update_usage_patterns(context: StepContext) -> Outcome:
     """Rewrite the inferred part of the profile, once a week or after an erasure."""
     relationship = context.relationship
     change_set = relationship.inferences_to_redo
@@ -203,7 +201,7 @@ async def update_usage_patterns(context: CurationContext) -> Outcome:
     if change_set is not None and relationship.change_sets_for("episodes"):
         return Outcome()  # scheduled again once these are rewritten
     await context.load()
-    sessions = await context.curation.session_usage(relationship.id)
+    sessions = await context.background.session_usage(relationship.id)
     patterns = usage_patterns_of(sessions, await context.language())
     known = {
         entry.title: entry for entry in context.records_of("profile") if entry.kind == "inferred"

@@ -1,6 +1,6 @@
 """Runs the due steps of a lane, and writes what they found with what became of them.
 
-A step is a function of a `CurationContext`: it decides in memory, asks the model if there is one,
+A step is a function of a `StepContext`: it decides in memory, asks the model if there is one,
 and plans what is to be written. One transaction writes that, moves the cursors, schedules what
 follows, and ends the claim.
 """
@@ -14,11 +14,11 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from foremind.background.core_memory import update_core_memory
-from foremind.background.curation_context import CurationContext
 from foremind.background.due_work import is_stale, next_retention, next_session_end
 from foremind.background.episodes import update_episodes
 from foremind.background.notes import update_notes
 from foremind.background.profile_extraction import save_stated_facts, update_usage_patterns
+from foremind.background.step_context import StepContext
 from foremind.background.step_definitions import (
     FOLLOW_UP_DELAY,
     STEPS_BY_NAME,
@@ -46,7 +46,7 @@ from foremind.memory.expiry import RetentionEnforcer
 from foremind.memory.importance_rating import ImportanceRater
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.services import RuntimeServices
-from foremind.storage.background_store import MAX_STATES, CurationStore, StepStore
+from foremind.storage.background_store import MAX_STATES, BackgroundStore, StepStore
 from foremind.storage.database import DatabaseConnection
 from foremind.storage.stores import Stores
 
@@ -67,7 +67,7 @@ class RunningLane:
     states: Sequence[StepState] = ()
     task: asyncio.Task[None] | None = None
     step: StepName | None = None
-    context: CurationContext | None = None
+    context: StepContext | None = None
     #: Whether what it found is to be continued in another lane.
     wakes: bool = False
 
@@ -97,7 +97,7 @@ class StepRunner:
 
     def __init__(
         self,
-        curation_store: CurationStore,
+        background_store: BackgroundStore,
         step_store: StepStore,
         stores: Stores,
         embedder: EmbeddingService,
@@ -107,7 +107,7 @@ class StepRunner:
         rater: ImportanceRater,
         runtime: RuntimeServices,
     ) -> None:
-        self._curation_store = curation_store
+        self._background_store = background_store
         self._step_store = step_store
         self._stores = stores
         self._embedder = embedder
@@ -118,7 +118,7 @@ class StepRunner:
         self._settings = runtime.settings
         self._clock = runtime.clock
         self._metrics = runtime.metrics
-        self._functions: dict[StepName, Callable[[CurationContext], Awaitable[Outcome]]] = {
+        self._functions: dict[StepName, Callable[[StepContext], Awaitable[Outcome]]] = {
             "rating": self._rate,
             "sessions": self._close_sessions,
             "retention": self._apply_retention,
@@ -138,18 +138,18 @@ class StepRunner:
         )
         return policy_for(own, self._settings)
 
-    async def context_for(self, relationship: RelationshipState) -> CurationContext:
+    async def context_for(self, relationship: RelationshipState) -> StepContext:
         """Return a context for the steps of a relationship; its records are loaded on demand."""
         policy = self.policy_of(relationship)
         await self._chat_models.prepare(policy.chat_model)
-        return CurationContext(
+        return StepContext(
             relationship=relationship,
             policy=policy.layers,
             server=self._chat_models.model_server_for(policy.chat_model, relationship.id),
             count_tokens=counter_for(policy.layers.tokenizer),
             erasure_watch=self._chat_models.forgets,
             store=self._stores.records,
-            curation=self._curation_store,
+            background=self._background_store,
             turns=self._stores.turns,
             embedder=self._embedder,
             metrics=self._metrics,
@@ -179,7 +179,7 @@ class StepRunner:
             results = _Results()
 
     async def _run_step(
-        self, lane: RunningLane, context: CurationContext, state: StepState, results: _Results
+        self, lane: RunningLane, context: StepContext, state: StepState, results: _Results
     ) -> None:
         """Run one batch of a step, and add what became of it to the results."""
         step = STEPS_BY_NAME[state.step]
@@ -210,7 +210,7 @@ class StepRunner:
     async def _commit(
         self,
         lane: RunningLane,
-        context: CurationContext,
+        context: StepContext,
         results: _Results,
         claim: Claim,
         rest: Sequence[StepState],
@@ -263,30 +263,30 @@ class StepRunner:
 
     # Steps that need more than their context
 
-    async def _rate(self, context: CurationContext) -> Outcome:
+    async def _rate(self, context: StepContext) -> Outcome:
         """Have a turn rated, if that is still to be done."""
         return Outcome(produced=await self._rater.rate(context.relationship.id, context.turn_id))
 
-    async def _close_sessions(self, context: CurationContext) -> Outcome:
+    async def _close_sessions(self, context: StepContext) -> Outcome:
         """Close sessions that are over, and erase their turns that were not to be remembered."""
         relationship, policy = context.relationship, context.policy
         sessions = relationship.open_sessions
         still_open = [session for session in sessions if session.id in context.active_sessions]
         over = [session for session in sessions if session not in still_open]
         for session in over:
-            await context.curation.close_session(
+            await context.background.close_session(
                 relationship.id, session.id, context.now, context.now - policy.session
             )
         if over or context.attempts:  # an earlier attempt may have closed some
-            unkept = await context.curation.unkept_turns(relationship.id)
+            unkept = await context.background.unkept_turns(relationship.id)
             if unkept:
                 names = (relationship.user_name, relationship.companion_name)
                 await self._eraser.erase_turns(relationship.id, names, unkept)
-            await context.curation.delete_empty_sessions(relationship.id)
+            await context.background.delete_empty_sessions(relationship.id)
         next_check = next_session_end(still_open, policy, context.now)
         return Outcome(produced=bool(over), next_check=next_check)
 
-    async def _apply_retention(self, context: CurationContext) -> Outcome:
+    async def _apply_retention(self, context: StepContext) -> Outcome:
         """Remove expired records, memories and turns, daily where anything expires."""
         relationship, enforcer = context.relationship, self._retention_enforcer
         if not context.policy.retention:
@@ -312,7 +312,7 @@ class StepRunner:
         return Outcome(next_check=next_retention(context.policy, context.now))
 
 
-async def _stale_steps(lane: RunningLane, context: CurationContext) -> set[StepName]:
+async def _stale_steps(lane: RunningLane, context: StepContext) -> set[StepName]:
     """Return the steps of a lane that are to run though nothing new was said."""
     relationship, stale = context.relationship, set[StepName]()
     if lane.lane == lane_of("habits", lane.model_place) and relationship.inferences_to_redo:
@@ -358,10 +358,10 @@ def record_failure(
     if state.turn_id:
         fields["turn_id"] = state.turn_id
     if isinstance(error, Conflict):
-        _log.info("curation.begins_anew", **fields)
+        _log.info("background.begins_anew", **fields)
     elif isinstance(error, ForemindError):
         detail = error.for_operator
-        _log.warning("curation.failed", **fields, attempts=failure.attempts, detail=detail)
+        _log.warning("background.failed", **fields, attempts=failure.attempts, detail=detail)
     else:
-        _log.error("curation.broken", **fields, exc_info=error)
+        _log.error("background.broken", **fields, exc_info=error)
     return failure

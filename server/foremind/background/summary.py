@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from foremind.background.curation_context import CurationContext
 from foremind.background.due_work import MILESTONES, UNTOUCHED, turns_to_summarise
 from foremind.background.extractive_summary import Utterance, chars_of, top_sentences
 from foremind.background.prompts import SummaryAnswer, summary_prompt
+from foremind.background.step_context import StepContext
 from foremind.background.step_definitions import Outcome
 from foremind.domain.announcements import SummaryApplied
 from foremind.domain.record import Details, NewRecord
@@ -21,7 +21,7 @@ _MAX_TOKENS = 400
 _log = structlog.get_logger("foremind.background")
 
 
-async def summarise(context: CurationContext) -> Outcome:
+async def summarise(context: StepContext) -> Outcome:
     """Add a batch of unsummarised turns to the summary, if there are too many of them."""
     if not context.policy.on("summary"):
         return Outcome()
@@ -33,7 +33,7 @@ async def summarise(context: CurationContext) -> Outcome:
     begun = previous[0].details.upto if previous else 0
     # A milestone matters only where there are more turns than a summary leaves.
     messages = (
-        await context.curation.count_turns(context.relationship.id, MILESTONES[-1] + len(turns))
+        await context.background.count_turns(context.relationship.id, MILESTONES[-1] + len(turns))
         if len(turns) > UNTOUCHED
         else 0
     )
@@ -77,7 +77,7 @@ async def summarise(context: CurationContext) -> Outcome:
 
 
 async def _lines(
-    context: CurationContext, previous: str, utterances: Sequence[Utterance]
+    context: StepContext, previous: str, utterances: Sequence[Utterance]
 ) -> Sequence[str]:
     """Return the lines of a new summary, from the previous one and later utterances."""
     size = chars_of(utterances)

@@ -1,7 +1,7 @@
 """Topics: what comes up repeatedly gets one paragraph, rewritten whenever something is new."""
 
-from foremind.background.curation_context import CurationContext
 from foremind.background.prompts import TopicAnswer, topic_prompt
+from foremind.background.step_context import StepContext
 from foremind.background.step_definitions import Outcome
 from foremind.background.topic_candidates import (
     TopicCandidate,
@@ -20,7 +20,7 @@ _MAX_ALIASES = 20  # names under which a topic is found
 _MAX_TOKENS = 500
 
 
-async def update_topics(context: CurationContext) -> Outcome:
+async def update_topics(context: StepContext) -> Outcome:
     """Rewrite the paragraphs of topics that are stale, some at a time."""
     if not context.policy.on("topics"):
         return Outcome(produced=True)
@@ -52,7 +52,7 @@ async def update_topics(context: CurationContext) -> Outcome:
     return Outcome(produced=True, more=any(incomplete) or len(stale) > _MAX_UPDATES)
 
 
-async def _write_paragraph(context: CurationContext, candidate: TopicCandidate) -> bool:
+async def _write_paragraph(context: StepContext, candidate: TopicCandidate) -> bool:
     """Rewrite a paragraph from its previous text and one batch; return whether more remains."""
     previous = candidate.topic
     title = candidate.names[0]
@@ -79,7 +79,7 @@ async def _write_paragraph(context: CurationContext, candidate: TopicCandidate) 
     return any(episode.id > last_episode for episode in candidate.episodes)
 
 
-async def _paragraph(context: CurationContext, candidate: TopicCandidate) -> tuple[str, int]:
+async def _paragraph(context: StepContext, candidate: TopicCandidate) -> tuple[str, int]:
     """Return the text of a paragraph and the id of the last episode that it covers."""
     statuses = {
         question.content: question.details.status for question in context.records_of("questions")

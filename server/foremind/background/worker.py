@@ -42,7 +42,7 @@ from foremind.domain.step import (
 from foremind.memory.ingest import MAX_TURNS, MemoryIngester
 from foremind.runtime.services import RuntimeServices
 from foremind.runtime.supervision import SupervisedLoop, TaskSet
-from foremind.storage.background_store import MAX_STATES, CurationStore, StepStore
+from foremind.storage.background_store import MAX_STATES, BackgroundStore, StepStore
 
 #: Concurrency limit of one model. One that hangs blocks only its own lanes, and a companion whose
 #: requests hang only three of those.
@@ -127,7 +127,7 @@ class BackgroundWorker:
 
     def __init__(
         self,
-        curation_store: CurationStore,
+        background_store: BackgroundStore,
         step_store: StepStore,
         steps: StepRunner,
         ingester: MemoryIngester,
@@ -135,7 +135,7 @@ class BackgroundWorker:
         has_peers: Callable[[], bool],
     ) -> None:
         """Args: has_peers: whether other processes serve relationships of the same database."""
-        self._curation_store = curation_store
+        self._background_store = background_store
         self._step_store = step_store
         self._steps = steps
         self._ingester = ingester
@@ -162,7 +162,7 @@ class BackgroundWorker:
         self._poll_at = self._renew_at = self._wake_idle_at = self._measure_at = 0.0
 
     async def __aenter__(self) -> Self:
-        self._loop = self._supervisor.start("curation", self._run, max_silence_s=_SILENT_S)
+        self._loop = self._supervisor.start("background", self._run, max_silence_s=_SILENT_S)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -206,7 +206,7 @@ class BackgroundWorker:
 
     async def schedule_now(self, relationship_id: int) -> None:
         """Schedule a check of a relationship as soon as possible."""
-        await self._curation_store.schedule_now(relationship_id, self._clock.now())
+        await self._background_store.schedule_now(relationship_id, self._clock.now())
         self.wake(relationship_id)
 
     async def retry_now(self, relationship_id: int) -> None:
@@ -224,9 +224,9 @@ class BackgroundWorker:
             relationship_id, (), now := self._clock.now(), now + _LEASE
         ):
             await self._ingest_turns(relationship_id, turns)
-        await self._curation_store.schedule_now(relationship_id, self._clock.now())
+        await self._background_store.schedule_now(relationship_id, self._clock.now())
         for _ in range(_MAX_ROUNDS):
-            relationship = await self._curation_store.relationship_state(
+            relationship = await self._background_store.relationship_state(
                 relationship_id, self._clock.now()
             )
             if relationship is None:
@@ -252,7 +252,7 @@ class BackgroundWorker:
             NotFound: there is no such relationship.
         """
         now = self._clock.now()
-        relationship = await self._curation_store.relationship_state(relationship_id, now)
+        relationship = await self._background_store.relationship_state(relationship_id, now)
         if relationship is None:
             raise NotFound("id: expected the id of a relationship", param="id")
         states = await self._step_store.step_states(relationship_id)
@@ -294,14 +294,14 @@ class BackgroundWorker:
             if lane.step is not None and lane.waits_for_slot and counts[lane.step, "running"]:
                 counts[lane.step, "running"] -= 1
                 counts[lane.step, "slot"] += 1
-        self._metrics.curation_waiting.clear()
+        self._metrics.background_waiting.clear()
         to_ingest = 0
         for (step, reason), count in counts.items():
-            self._metrics.curation_waiting.labels(step, reason).set(count)
+            self._metrics.background_waiting.labels(step, reason).set(count)
             to_ingest += count if step == "ingest" and reason != "held" else 0
         self._metrics.waiting_jobs.set(to_ingest)
         oldest = min((steps.oldest for steps in waiting), default=now)
-        self._metrics.curation_oldest.set(max(0.0, (now - oldest).total_seconds()))
+        self._metrics.background_oldest.set(max(0.0, (now - oldest).total_seconds()))
 
     # The loop: leases, polls, what is dormant
 
@@ -384,7 +384,7 @@ class BackgroundWorker:
         if moment < self._wake_idle_at:
             return
         everywhere = bool(self._settings.retention_days)
-        idle = await self._curation_store.schedule_retention(
+        idle = await self._background_store.schedule_retention(
             now, now - _DAY, _WAKE_BATCH, applies_to_all=everywhere
         )
         held = await self._step_store.retry_held(now, now - _DAY, _WAKE_BATCH)
@@ -407,7 +407,7 @@ class BackgroundWorker:
             if len(states) == MAX_STATES:
                 self._ingests.waiting.setdefault(relationship_id, ([], []))
         except Exception as error:  # the database or a defect: the turns are due again
-            _log_failure("curation.ingest_failed", relationship_id, error)
+            _log_failure("background.ingest_failed", relationship_id, error)
         finally:
             if self._more_to_ingest and not self._ingests.waiting:
                 self._ask_for_poll()
@@ -469,14 +469,14 @@ class BackgroundWorker:
         """Start the lanes of a relationship that are due, as far as limits and others allow."""
         progress = False
         try:
-            relationship = await self._curation_store.relationship_state(
+            relationship = await self._background_store.relationship_state(
                 relationship_id, self._clock.now()
             )
             self._visits.running[relationship_id] = None
             if relationship is not None:
                 progress = await self._start_due(relationship)
         except ForemindError as error:  # the next poll finds it
-            _log_failure("curation.visit_failed", relationship_id, error)
+            _log_failure("background.visit_failed", relationship_id, error)
         finally:
             self._visits.running[relationship_id] = None
             if held_back_by is not None and not progress:
@@ -508,7 +508,7 @@ class BackgroundWorker:
             if len(claimed) < len(lanes):
                 self._visit_held_back()
         for lane in claimed:
-            lane.task = self._running.begin(self._run_lane(lane, claim), "curate")
+            lane.task = self._running.begin(self._run_lane(lane, claim), "lane")
         return bool(claimed)
 
     async def _claim(
@@ -557,7 +557,7 @@ class BackgroundWorker:
         try:
             await self._steps.run(lane, claim)
         except Exception as error:  # the database or a defect: unfinished steps stay due
-            _log_failure("curation.stopped", relationship_id, error)
+            _log_failure("background.stopped", relationship_id, error)
             await self._clock.sleep(_RETRY_DELAY_S)
             with contextlib.suppress(ForemindError):  # the lease expires instead
                 await self._step_store.release_claim(relationship_id, lane.lane, self._holder)
@@ -647,7 +647,7 @@ class _Rounds(Generic[Asked]):
                 return
             if relationship_id not in self.running:
                 self.running[relationship_id] = self.waiting.pop(relationship_id)
-                self.tasks.begin(self._run(relationship_id), "curation")
+                self.tasks.begin(self._run(relationship_id), "background")
 
     async def _run(self, relationship_id: int) -> None:
         try:

@@ -34,7 +34,7 @@ from foremind.memory.markdown_files import (
     find_edits,
     render_folder,
 )
-from foremind.storage.background_store import CurationStore
+from foremind.storage.background_store import BackgroundStore
 from foremind.storage.relationship_store import RelationshipStore
 
 app = typer.Typer(
@@ -79,7 +79,7 @@ def read(folder: Path = typer.Argument(help="Folder written by `foremind files w
             relationship = await RelationshipStore(built.database).find_any(relationship_id)
             refused = await _apply(built, relationship, edits, base)
             await _write(built, relationship, folder, refused)
-            await CurationStore(built.database).schedule_now(
+            await BackgroundStore(built.database).schedule_now(
                 relationship_id, built.runtime.clock.now()
             )
             return refused
@@ -271,7 +271,7 @@ async def _apply_edit(
         if present.revision != edit.revision:
             raise Conflict("The record was changed meanwhile.", param="revision")
         remover = RecordRemover(
-            built.stores.records, CurationStore(built.database), build_eraser(built)
+            built.stores.records, BackgroundStore(built.database), build_eraser(built)
         )
         await remover.remove(relationship_id, _operator(), edit.record, built.runtime.clock.now())
     else:

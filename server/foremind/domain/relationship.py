@@ -1,4 +1,4 @@
-"""Relationships between a user and a companion, and what curation reads of them."""
+"""Relationships between a user and a companion, and what background work reads of them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -83,7 +83,7 @@ class ChangeSet(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RelationshipState:
-    """A relationship as curation sees it: the names, the settings and the cursors of each step.
+    """A relationship as background work sees it: names, settings and the cursors of each step.
 
     `settings` are the relationship's own. The four turn ids are the last turns processed by: stated
     facts, notes, the summary, and episodes. `erasures` is the erasure count when this
@@ -132,7 +132,7 @@ class RelationshipState:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptTurn:
-    """A turn as curation reads it; its significance once ingested.
+    """A turn as background work reads it; its significance once ingested.
 
     `narrated`: an episode covers it. `vector`, float32 [dimension], of turns that are read for the
     first time, once ingested.

@@ -117,7 +117,7 @@ class SlotPool:
         self._speculative: list[SlotLease] = []
         self._speculative_queue: deque[asyncio.Future[None]] = deque()  # at most one per session
         self._background: list[SlotLease] = []
-        # At most as many as steps of curation, ratings and behaviours run at once.
+        # At most as many as steps of background work, ratings and behaviours run at once.
         self._background_queue: deque[asyncio.Future[None]] = deque()
         self._queued_tasks: set[asyncio.Task[object] | None] = set()  # of `_background_queue`
         self._restoring: SlotLease | None = None

@@ -25,7 +25,7 @@ from foremind.domain.record import (
 from foremind.memory.erase import Eraser, ErasureReceipt
 from foremind.memory.profile import Slots, removal_key, replaced_by_manual
 from foremind.retrieval.embedding.service import EmbeddingService
-from foremind.storage.background_store import CurationStore
+from foremind.storage.background_store import BackgroundStore
 from foremind.storage.record_store import RecordStore, digest_of
 from foremind.text.tokenization import terms_key, words_of
 
@@ -33,9 +33,11 @@ from foremind.text.tokenization import terms_key, words_of
 class RecordRemover:
     """Erases records together with everything that was made of them."""
 
-    def __init__(self, records: RecordStore, curation_store: CurationStore, eraser: Eraser) -> None:
+    def __init__(
+        self, records: RecordStore, background_store: BackgroundStore, eraser: Eraser
+    ) -> None:
         self._records = records
-        self._curation_store = curation_store
+        self._background_store = background_store
         self._eraser = eraser
 
     async def remove(
@@ -50,7 +52,7 @@ class RecordRemover:
             NotFound: the relationship has no such record.
         """
         record = await self._records.find(relationship_id, record_id)
-        relationship = await self._curation_store.relationship_state(relationship_id, now)
+        relationship = await self._background_store.relationship_state(relationship_id, now)
         if relationship is None:
             raise NotFound("id: expected the id of a relationship", param="id")
         if record.layer == "episodes":

@@ -79,22 +79,22 @@ class Metrics:
             ["layer"],
             registry=self.registry,
         )
-        self.curated = Counter(
-            "foremind_curated_total",
+        self.background_tasks = Counter(
+            "foremind_background_tasks_total",
             "Background work on layers, by kind and outcome: model, rules, failed; displaced, "
             "where it was preempted and is repeated.",
             ["work", "outcome"],
             registry=self.registry,
         )
-        self.curation_waiting = Gauge(
-            "foremind_curation_waiting",
+        self.background_waiting = Gauge(
+            "foremind_background_waiting",
             "Waiting steps of background work, by reason: due, running, model (at its concurrency "
             "limit), slot (of its server), backing_off, held. Counts are capped at 10,000.",
             ["step", "reason"],
             registry=self.registry,
         )
-        self.curation_oldest = Gauge(
-            "foremind_curation_oldest_seconds",
+        self.background_oldest = Gauge(
+            "foremind_background_oldest_seconds",
             "Waiting time of the oldest background work.",
             registry=self.registry,
         )

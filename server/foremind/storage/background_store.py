@@ -37,7 +37,7 @@ MAX_TURNS = 1000  # per query
 _MAX_STEPS = 64  # that are due
 
 
-class CurationStore:
+class BackgroundStore:
     """Reads turns, sessions and cursors, and closes sessions; `RecordStore` has the records."""
 
     def __init__(self, database: Database) -> None:
@@ -389,7 +389,7 @@ class StepStore:
     async def waiting_counts(self, now: datetime, places: int) -> list[WaitingSteps]:
         """Count the waiting steps by step and reason; `places` is the limit per model server."""
         full = [row["place"] for row in await self._database.rows("full_places", now, places)]
-        rows = await self._database.rows("curation_waiting", now, _MAX_WAITING, full)
+        rows = await self._database.rows("background_waiting", now, _MAX_WAITING, full)
         return [
             WaitingSteps(row["step"], row["reason"], row["waiting"], row["oldest"]) for row in rows
         ]

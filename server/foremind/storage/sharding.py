@@ -24,8 +24,8 @@ OWNED_TABLES = (
     "record_sources",
     "record_revisions",
     "audit",
-    "curation_steps",
-    "curation_claims",
+    "background_steps",
+    "background_claims",
 )
 
 #: Tables that every node has a copy of: small, seldom written, and joined with the others or read

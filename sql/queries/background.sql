@@ -2,7 +2,7 @@
 -- Lists relationships with something to do, of each kind those that have waited the longest.
 -- Excluded are places that are full, and companions at their limit at a place.
 (
-    SELECT 'ingest' AS kind, relationship_id FROM curation_steps
+    SELECT 'ingest' AS kind, relationship_id FROM background_steps
     WHERE $3 AND lane = 'ingest' AND due_at <= $2 ORDER BY due_at LIMIT $10
 )
 UNION ALL
@@ -10,8 +10,8 @@ UNION ALL
 UNION ALL
 (
     SELECT 'steps', step.relationship_id
-    FROM curation_steps AS step
-    LEFT JOIN curation_claims AS claim ON claim.relationship_id = step.relationship_id
+    FROM background_steps AS step
+    LEFT JOIN background_claims AS claim ON claim.relationship_id = step.relationship_id
         AND claim.lane = step.lane AND claim.until > $1
     WHERE step.due_at <= $2 AND step.lane <> 'ingest' AND step.step = ANY ($9::text[])
         AND step.place <> ALL ($5::text[])
@@ -28,11 +28,11 @@ UNION ALL
 -- Takes turns of a relationship that are to be ingested, those of an exchange that has just ended too.
 -- They are due again at a later time, unless they are ingested by then.
 -- What another worker takes at the same time is not due any more.
-UPDATE curation_steps SET due_at = $3
+UPDATE background_steps SET due_at = $3
 WHERE relationship_id = $1 AND step = 'ingest'
     AND (due_at <= $2 OR (due_at <= $6 AND turn_id = ANY ($4::bigint[])))
     AND turn_id IN (
-        SELECT turn_id FROM curation_steps
+        SELECT turn_id FROM background_steps
         WHERE relationship_id = $1 AND step = 'ingest'
             AND (due_at <= $2 OR (due_at <= $6 AND turn_id = ANY ($4::bigint[])))
         ORDER BY turn_id LIMIT $5
@@ -52,12 +52,12 @@ WITH permitted AS MATERIALIZED (
     FROM permitted WHERE relationships.id = $1 AND relationships.due_at = $3::timestamptz
     RETURNING relationships.id
 ), scheduled AS (
-    INSERT INTO curation_steps AS known
+    INSERT INTO background_steps AS known
         (relationship_id, step, lane, place, companion_id, due_at, since)
     SELECT permitted.id, made.step, made.lane, made.place, permitted.companion_id, $2, $2
     FROM permitted, unnest($4::text[], $5::text[], $6::text[]) AS made (step, lane, place)
     WHERE CASE WHEN $14::boolean THEN EXISTS (
-            SELECT FROM curation_steps AS waiting
+            SELECT FROM background_steps AS waiting
             WHERE waiting.relationship_id = $1 AND waiting.step = made.step AND waiting.turn_id = 0
                 AND waiting.due_at <= $2
         ) ELSE $3 IS NULL OR EXISTS (SELECT FROM activity) END
@@ -79,14 +79,14 @@ WITH permitted AS MATERIALIZED (
     SELECT * FROM scheduled WHERE due_at <= $2
     UNION ALL
     SELECT step, turn_id, lane, place, due_at, since, marks, attempts, code, held_at
-    FROM curation_steps AS known
+    FROM background_steps AS known
     WHERE relationship_id = $1 AND due_at <= $2 AND lane <> 'ingest' AND step = ANY ($8::text[])
         AND NOT EXISTS (
             SELECT FROM scheduled
             WHERE scheduled.step = known.step AND scheduled.turn_id = known.turn_id
         )
 ), claimed AS (
-    INSERT INTO curation_claims AS held (relationship_id, lane, place, holder, until)
+    INSERT INTO background_claims AS held (relationship_id, lane, place, holder, until)
     SELECT DISTINCT permitted.id, allowed.lane, allowed.place, $11::uuid, $12::timestamptz
     FROM permitted, due JOIN unnest($9::text[], $10::text[]) AS allowed (lane, place) USING (lane)
     ON CONFLICT (relationship_id, lane) DO UPDATE
@@ -98,35 +98,35 @@ SELECT due.* FROM due JOIN claimed USING (lane) ORDER BY due.turn_id LIMIT $13;
 
 -- name: retry_failed_steps
 -- Makes failed and held steps of a relationship due now, with their attempts reset.
-UPDATE curation_steps SET due_at = $2, since = $2, marks = marks + 1, attempts = 0, held_at = NULL
+UPDATE background_steps SET due_at = $2, since = $2, marks = marks + 1, attempts = 0, held_at = NULL
 WHERE relationship_id = $1 AND attempts > 0;
 
 -- name: held_steps
 -- Lists some steps that were held before a time, the longest held first.
-SELECT relationship_id, step, turn_id FROM curation_steps WHERE held_at <= $1
+SELECT relationship_id, step, turn_id FROM background_steps WHERE held_at <= $1
 ORDER BY held_at LIMIT $2;
 
 -- name: retry_held_step
 -- Makes a step due that was held before a time, whether or not the relationship is active.
-UPDATE curation_steps SET due_at = $4, held_at = NULL, marks = marks + 1
+UPDATE background_steps SET due_at = $4, held_at = NULL, marks = marks + 1
 WHERE relationship_id = $1 AND step = $2 AND turn_id = $3 AND held_at <= $5;
 
 -- name: renew_claims
 -- Extends the claims of a worker, and lists those that it still holds.
-UPDATE curation_claims SET until = $2
+UPDATE background_claims SET until = $2
 WHERE holder = $1 RETURNING relationship_id, lane;
 
 -- name: renew_claim
 -- Extends a worker's claim on a lane.
-UPDATE curation_claims SET until = $4 WHERE relationship_id = $1 AND lane = $2 AND holder = $3;
+UPDATE background_claims SET until = $4 WHERE relationship_id = $1 AND lane = $2 AND holder = $3;
 
 -- name: release_claim
 -- Releases a worker's claim on a lane.
-DELETE FROM curation_claims WHERE relationship_id = $1 AND lane = $2 AND holder = $3;
+DELETE FROM background_claims WHERE relationship_id = $1 AND lane = $2 AND holder = $3;
 
 -- name: release_claims
 -- Releases all claims of a worker, so that others continue its steps at once.
-DELETE FROM curation_claims WHERE holder = $1;
+DELETE FROM background_claims WHERE holder = $1;
 
 -- name: steps_of_relationship
 -- Reads the states of a relationship's steps; one for all turns that wait for the same step.
@@ -134,16 +134,16 @@ SELECT step, min(lane) AS lane, min(place) AS place, min(due_at) AS due_at, min(
     max(marks) AS marks, max(attempts) AS attempts,
     (array_agg(code ORDER BY attempts DESC))[1] AS code, CASE WHEN bool_and(held_at IS NOT NULL) THEN max(held_at) END AS held_at,
     count(*) FILTER (WHERE turn_id <> 0) AS turns
-FROM curation_steps WHERE relationship_id = $1 GROUP BY step;
+FROM background_steps WHERE relationship_id = $1 GROUP BY step;
 
 -- name: finish_steps
 -- Records what became of steps and when they are due next, and releases claims on their lanes.
 -- One that succeeded is due sooner if it was scheduled meanwhile.
 WITH released AS (
-    DELETE FROM curation_claims
+    DELETE FROM background_claims
     WHERE relationship_id = $1 AND lane = ANY ($3::text[]) AND holder = $4::uuid
 )
-UPDATE curation_steps AS known
+UPDATE background_steps AS known
 SET due_at = CASE WHEN done.attempts > 0 OR known.marks = done.marks THEN done.due_at
         ELSE least(known.due_at, done.due_at) END,
     since = CASE WHEN done.attempts > 0 THEN known.since ELSE $2 END,
@@ -156,16 +156,16 @@ WHERE known.relationship_id = $1 AND known.step = done.step AND known.turn_id = 
 
 -- name: drop_turn
 -- Records that there is nothing for a step to do with a turn, unless it was requested meanwhile.
-DELETE FROM curation_steps
+DELETE FROM background_steps
 WHERE relationship_id = $1 AND step = $2 AND turn_id = $3 AND marks = $4;
 
 -- name: claims_of_relationship
 -- Lists the lanes of a relationship that are claimed.
-SELECT lane FROM curation_claims WHERE relationship_id = $1 AND until > $2;
+SELECT lane FROM background_claims WHERE relationship_id = $1 AND until > $2;
 
 -- name: claims_at_place
 -- Counts the claims at a model server.
-SELECT count(*) FROM curation_claims WHERE place = $1 AND until > $2;
+SELECT count(*) FROM background_claims WHERE place = $1 AND until > $2;
 
 -- name: turns_behind
 -- Counts the turns after each cursor of a relationship, up to a limit.
@@ -180,10 +180,10 @@ FROM unnest($2::text[], $3::bigint[]) AS mark (name, upto);
 
 -- name: full_places
 -- Lists the model servers with as many claims as they may have.
-SELECT place FROM curation_claims WHERE until > $1 AND place <> ''
+SELECT place FROM background_claims WHERE until > $1 AND place <> ''
 GROUP BY place HAVING count(*) >= $2;
 
--- name: curation_waiting
+-- name: background_waiting
 -- Counts the waiting steps by step and reason, with the oldest, up to a limit for each kind.
 SELECT step, reason, count(*) AS waiting, min(since) AS oldest
 FROM (
@@ -192,21 +192,21 @@ FROM (
             WHEN claim.relationship_id IS NOT NULL THEN 'running'
             WHEN step.place = ANY ($3::text[]) THEN 'model'
             ELSE 'due' END AS reason
-        FROM curation_steps AS step
-        LEFT JOIN curation_claims AS claim ON claim.relationship_id = step.relationship_id
+        FROM background_steps AS step
+        LEFT JOIN background_claims AS claim ON claim.relationship_id = step.relationship_id
             AND claim.lane = step.lane AND claim.until > $1
         WHERE step.due_at <= $1 AND step.lane <> 'ingest' ORDER BY step.due_at LIMIT $2
     )
     UNION ALL
     (
         SELECT step, since, CASE WHEN due_at > $1 THEN 'running' ELSE 'due' END
-        FROM curation_steps
+        FROM background_steps
         WHERE attempts = 0 AND lane = 'ingest' ORDER BY due_at LIMIT $2
     )
     UNION ALL
     (
         SELECT step, since, CASE WHEN held_at IS NULL THEN 'backing_off' ELSE 'held' END
-        FROM curation_steps
+        FROM background_steps
         WHERE attempts > 0 AND (due_at IS NULL OR due_at > $1) LIMIT $2
     )
 ) AS waiting
@@ -226,7 +226,7 @@ SELECT relationship.id, relationship.companion_id, account.name AS user_name, ac
     relationship.erasures,
     relationship.remade::text AS remade, relationship.due_at,
     array(
-        SELECT step.step FROM curation_steps AS step
+        SELECT step.step FROM background_steps AS step
         WHERE step.relationship_id = $1 AND step.due_at <= $2 AND step.lane <> 'ingest'
         ORDER BY step.turn_id LIMIT $3
     ) AS steps_due,

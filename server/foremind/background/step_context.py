@@ -29,7 +29,7 @@ from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.retrieval.prompt_language import prompt_language
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import run_or_offload
-from foremind.storage.background_store import MAX_TURNS, CurationStore
+from foremind.storage.background_store import MAX_TURNS, BackgroundStore
 from foremind.storage.database import DatabaseConnection
 from foremind.storage.record_store import RecordChanges, RecordStore, digest_of
 from foremind.storage.relationship_store import ErasureWatch
@@ -57,7 +57,7 @@ class Answered(Generic[Answer]):
 
 
 @dataclass(slots=True)
-class CurationContext:
+class StepContext:
     """One relationship as it was when the work began.
 
     `records` are available after `load`. Steps decide by them, and plan what is to be written; what
@@ -72,7 +72,7 @@ class CurationContext:
     count_tokens: CountTokens
     erasure_watch: ErasureWatch
     store: RecordStore
-    curation: CurationStore
+    background: BackgroundStore
     turns: TurnStore
     embedder: EmbeddingService
     metrics: Metrics
@@ -155,12 +155,12 @@ class CurationContext:
                 relationship.noted_turn_id,
                 *([relationship.summarised_turn_id] if self.policy.on("summary") else []),
             )
-            turns = await self.curation.turns_after(relationship.id, first, MAX_TURNS)
+            turns = await self.background.turns_after(relationship.id, first, MAX_TURNS)
             self._said = first, turns
         first, turns = self._said
         if turn_id == first or (turn_id > first and len(turns) < MAX_TURNS):
             return [turn for turn in turns if turn.id > turn_id][:limit]
-        return await self.curation.turns_after(self.relationship.id, turn_id, limit)
+        return await self.background.turns_after(self.relationship.id, turn_id, limit)
 
     async def read_turns(
         self,
@@ -199,7 +199,7 @@ class CurationContext:
             await self.write_now()
             of_turns = [change_set for change_set in redo if change_set.turns == turn_ids]
             again, _ = await read(
-                await self.curation.turns(self.relationship.id, turn_ids),
+                await self.background.turns(self.relationship.id, turn_ids),
                 [change_set.layer for change_set in of_turns],
             )
             self.planned.append(again)
@@ -272,7 +272,7 @@ class CurationContext:
         max_tokens: int,
     ) -> StructuredAnswer[Answer]:
         """Return an answer at background priority, to a prompt that leaves room for it."""
-        count, context_tokens = self.metrics.curated.labels, self.policy.context_tokens
+        count, context_tokens = self.metrics.background_tasks.labels, self.policy.context_tokens
         room = max(self.remaining_tokens((), max_tokens), context_tokens // 4)
         size = sum(len(message["content"]) for message in messages)
         messages = await run_or_offload(size, lambda: fit_prompt(messages, room, self.count_tokens))
@@ -313,7 +313,7 @@ class CurationContext:
 
     def count_by_rules(self, task: str) -> None:
         """Count a task that rules did."""
-        self.metrics.curated.labels(task, "rules").inc()
+        self.metrics.background_tasks.labels(task, "rules").inc()
 
     def refuse(self, task: str) -> None:
         """Let rules replace an answer that says nothing of what the model was given."""
