@@ -123,12 +123,15 @@ def _capacity(result: Any) -> Iterator[Statement]:
     costs, deployment = result["unit_costs"], result["deployments"][-1]
     workload, load = deployment["workload"], deployment["load"]
     ms = 1000 * workload["message_interval_s"] / workload["players"]
-    prefetching = costs["prefetches_per_message"] * costs["prefetch"]["gateway_cpu_ms"]
+    typing, keys = costs["typing"]["gateway_cpu_ms"], costs["chars_per_message"]
+    floor = keys * costs["bare_keystroke_cpu_ms"]
     yield (
         "docs/scaling.md",
-        f"A typed message costs {load['gateway_cores'] * ms:.0f} ms of CPU at the gateway, "
-        f"{prefetching:.0f} ms of it for prefetching, and {load['database_cores'] * ms:.0f} ms "
-        "at the database",
+        f"A typed message costs {load['gateway_cores'] * ms:.0f} ms of CPU at the gateway and "
+        f"{load['database_cores'] * ms:.0f} ms at the database. Typing takes {typing:.0f} of the "
+        f"gateway's: {keys} keys, which a server that only parses them spends {floor:.0f} ms on, "
+        f"and {costs['prefetches_per_message']:.1f} prefetched contexts of "
+        f"{costs['prefetch']['gateway_cpu_ms']:.1f} ms",
     )
     for check in result["checks"]:
         yield (
