@@ -1,6 +1,7 @@
 """Operations of operators on companions, sessions and tokens; all need the scope `admin`."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
