@@ -14,6 +14,7 @@ from foremind.text.languages.language_files import (
     PromptWords,
     RecordWords,
     Script,
+    StandInWords,
     parse_language,
 )
 from tests.conftest import ROOT
@@ -33,6 +34,8 @@ def test_the_table_has_every_field() -> None:
     assert of_lines == [*LineWords.__struct_fields__]
     of_records = re.findall(r"^\| `prompt\.records\.(\w+)` \|", SECTION, re.M)
     assert of_records == [*RecordWords.__struct_fields__]
+    of_stand_in = re.findall(r"^\| `prompt\.stand_in\.(\w+)` \|", SECTION, re.M)
+    assert of_stand_in == [*StandInWords.__struct_fields__]
     assert {*re.findall(r"`([\w -]+)`", SECTION.partition("The table `prompt.labels`")[2])} >= (
         RECORD_LABELS
     )

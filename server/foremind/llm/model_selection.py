@@ -5,6 +5,7 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
+from datetime import datetime
 from weakref import WeakValueDictionary
 
 from foremind.domain.announcements import Announcement, MemoriesForgotten
@@ -20,32 +21,18 @@ from foremind.llm.slots import SlotPool
 from foremind.llm.token_accounts import TokenAccounts
 from foremind.runtime.supervision import TaskSet
 from foremind.storage.relationship_store import ErasureWatch
-from foremind.text.languages.prompt_words import age_in_words
+from foremind.text.languages.detection import language_of
+from foremind.text.languages.prompt_words import age_in_words, stand_in_words
+from foremind.text.languages.utterances import asks, requests
 from foremind.text.sentences import QUESTION_MARKS
 
 # Below this relevance a recalled memory is a coincidence rather than an answer.
 _RELEVANT = 0.30
 _PIECE = re.compile(r"\S+\s*")
-_QUESTION = re.compile(
-    r"\?|^\s*(?:who|what|when|where|why|how|which|do|does|did|is|are|was|were|can|could|"
-    r"remember|tell me)\b",
-    re.IGNORECASE,
-)
-_LISTENING = (
-    "I hear you. Go on, I'm listening.",
-    "Mm. Say more, if you like. I've got time.",
-    "That's worth a thought. What happened then?",
-    "All right. Was it what you expected?",
-)
-_UNKNOWN = (
-    "I don't think you've told me that yet.",
-    "That one I don't know. You'd have to tell me.",
-    "I've turned it over, and I can't remember you saying.",
-)
 
 
 class OfflineChatModel:
-    """Replies with a few fixed phrases around quoted memories."""
+    """Stands in for a language model: it quotes what is recalled, else says a fixed phrase."""
 
     is_generative = False
 
@@ -56,30 +43,36 @@ class OfflineChatModel:
 
 
 def compose(prompt: Prompt) -> str:
-    """Return the whole reply; it is deterministic."""
-    is_question = bool(_QUESTION.search(prompt.message))
+    """Return the whole reply; it is deterministic.
+
+    It quotes, in the language of the message, and neither affirms nor denies anything: it does not
+    understand what was asked.
+    """
+    message = prompt.message.strip()
+    language = language_of(message, prompt.language)
+    is_question = asks(message, language) or requests(message, language)
     known = [
         memory
         for memory in prompt.memories
         if memory.relevance >= _RELEVANT
         and (memory.speaker == "user" or memory.memory_type in NARRATED_TYPES)
-        and memory.content.strip().casefold() != prompt.message.strip().casefold()
+        and memory.content.strip().casefold() != message.casefold()
         and not (is_question and memory.content.rstrip().endswith(QUESTION_MARKS))
     ]
-    turn = len(prompt.history) // 2
-    if is_question and known:
-        return " ".join(["Yes.", *(_recollection(memory, prompt) for memory in known[:2])])
-    if is_question:
-        return _UNKNOWN[turn % len(_UNKNOWN)]
+    words = stand_in_words(language)
     if known:
-        return f"I'll keep that. It brings something back: {_recollection(known[0], prompt)}"
-    return _LISTENING[turn % len(_LISTENING)]
+        quoted = known[: 2 if is_question else 1]
+        return " ".join(_recollection(memory, prompt.now, language) for memory in quoted)
+    phrases = (words.unknown if is_question else words.listening).strip().splitlines()
+    return phrases[len(prompt.history) // 2 % len(phrases)]
 
 
-def _recollection(memory: Recalled, prompt: Prompt) -> str:
-    age = age_in_words(memory.created_at, prompt.now)
-    how = "this happened" if memory.memory_type in NARRATED_TYPES else "you told me"
-    return f"{age[0].upper()}{age[1:]} {how}: “{memory.content.strip()}”"
+def _recollection(memory: Recalled, now: datetime, language: str) -> str:
+    words = stand_in_words(language)
+    template = words.happened if memory.memory_type in NARRATED_TYPES else words.told
+    age = age_in_words(memory.created_at, now, language)
+    said = template.format(age=age, text=memory.content.strip())
+    return f"{said[0].upper()}{said[1:]}"
 
 
 _MAX_CLIENTS = 32  # distinct endpoints whose connections are kept open

@@ -4,7 +4,8 @@ A language is added by a file `data/<code>.toml`; no code names languages beside
 
 The texts of a language's file that prompts and records are made of, and the places in them.
 
-What background work writes (`RecordWords`, labels) may be missing, and is in English then.
+What background work writes (`RecordWords`, labels) and what the stand-in says may be missing, and is in
+English then.
 """
 
 import re
@@ -86,6 +87,19 @@ class RecordWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     long_answers: str = ""
 
 
+class StandInWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the stand-in for a language model says; empty where a file lacks it.
+
+    `told` quotes the player, `happened` what nobody said. `unknown` answers what it does not know,
+    `listening` what is no question, each with a phrase a line.
+    """
+
+    told: str = ""
+    happened: str = ""
+    unknown: str = ""
+    listening: str = ""
+
+
 #: What records are labelled with besides the slots of profiles and the kinds of notes.
 RECORD_LABELS = frozenset({"left open", "settled", "answers"})
 #: All labels of Foremind's own, which are their English words.
@@ -111,6 +125,8 @@ PLACES: Mapping[str, list[str]] = {
     "lines.recap": ["date"],
     "lines.document": ["title"],
     "records.on_day": ["date"],
+    "stand_in.told": ["age", "text"],
+    "stand_in.happened": ["age", "text"],
 }
 
 
@@ -153,6 +169,7 @@ class _PromptWordsInFile(msgspec.Struct, forbid_unknown_fields=True):
     months: str
     lines: LineWords
     records: RecordWords = RecordWords()
+    stand_in: StandInWords = StandInWords()
     labels: dict[str, str] = {}
 
 
@@ -190,7 +207,7 @@ class PromptWords:
     """What a prompt says besides what was said: `player` has a place for the `{name}`, `today` for
     `{weekday}`, `{day}`, `{month}` and `{year}`; the first weekday is Monday.
 
-    `records` and `labels` may lack some words.
+    `records`, `stand_in` and `labels` may lack some words.
     """
 
     player: str
@@ -200,6 +217,7 @@ class PromptWords:
     months: tuple[str, ...]
     lines: LineWords
     records: RecordWords
+    stand_in: StandInWords
     labels: Mapping[str, str]
 
 
@@ -315,8 +333,9 @@ def _prompt_words(name: str, file: _PromptWordsInFile) -> PromptWords:
             )
     texts = {"player": file.player, "today": file.today}
     texts |= {f"lines.{field}": text for field, text in msgspec.structs.asdict(file.lines).items()}
-    written = msgspec.structs.asdict(file.records).items()
-    texts |= {f"records.{field}": text for field, text in written if text}
+    for table, words in (("records", file.records), ("stand_in", file.stand_in)):
+        written = msgspec.structs.asdict(words).items()
+        texts |= {f"{table}.{field}": text for field, text in written if text}
     for field, text in texts.items():
         expected = unfilled(field, text)
         if expected is not None:
@@ -329,7 +348,15 @@ def _prompt_words(name: str, file: _PromptWordsInFile) -> PromptWords:
             )
     labels = MappingProxyType(file.labels)
     return PromptWords(
-        file.player, file.rules, file.today, weekdays, months, file.lines, file.records, labels
+        file.player,
+        file.rules,
+        file.today,
+        weekdays,
+        months,
+        file.lines,
+        file.records,
+        file.stand_in,
+        labels,
     )
 
 

@@ -6,14 +6,20 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from string import Formatter
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from babel import Locale, UnknownLocaleError
 from babel.dates import format_timedelta
 
 from foremind.text.languages.detection import language_of
-from foremind.text.languages.language_files import ENGLISH, LANGUAGES, PromptWords, RecordWords
+from foremind.text.languages.language_files import (
+    ENGLISH,
+    LANGUAGES,
+    PromptWords,
+    RecordWords,
+    StandInWords,
+)
 
 _ANOTHER = next(code for code in LANGUAGES if code != ENGLISH)
 
@@ -35,10 +41,21 @@ def with_words(language: str) -> str:
 @lru_cache(64)
 def record_words(language: str) -> RecordWords:
     """Return the words of records in a language; each that its file lacks in English."""
-    own = msgspec.structs.asdict(prompt_words(language).records)
-    return msgspec.structs.replace(
-        prompt_words(ENGLISH).records, **{field: text for field, text in own.items() if text}
-    )
+    return _completed(prompt_words(language).records, prompt_words(ENGLISH).records)
+
+
+@lru_cache(64)
+def stand_in_words(language: str) -> StandInWords:
+    """Return what the stand-in for a language model says; each that a file lacks in English."""
+    return _completed(prompt_words(language).stand_in, prompt_words(ENGLISH).stand_in)
+
+
+_Words = TypeVar("_Words", RecordWords, StandInWords)
+
+
+def _completed(own: _Words, english: _Words) -> _Words:
+    texts = msgspec.structs.asdict(own)
+    return msgspec.structs.replace(english, **{name: text for name, text in texts.items() if text})
 
 
 def label_in(language: str, label: str) -> str:
