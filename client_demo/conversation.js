@@ -181,6 +181,12 @@ export class Conversation {
     this.#cutOff = null;
   }
 
+  /** Mark the last message as the one that is edited, if it has this id. */
+  markEdited(id) {
+    for (const item of $("turns").querySelectorAll(".edited")) item.classList.remove("edited");
+    if (id !== null && id === this.#last.id) this.#last.item?.classList.add("edited");
+  }
+
   /** The text of the last message, to be edited. */
   lastText() {
     return textOf(this.#last.item);
@@ -246,8 +252,14 @@ function act(item, text, label, does) {
   return made;
 }
 
+/** The buttons at a turn; on a phone, one that shows them. */
 function tools(item) {
-  let row = item.querySelector(".acts");
-  if (!row) item.append((row = make("div", { className: "acts" })));
+  const known = item.querySelector(".acts");
+  if (known) return known;
+  const row = make("div", { className: "acts" });
+  const menu = button("⋯", say("acts"), () => (menu.ariaExpanded = String(row.classList.toggle("open"))), "act menu-of-acts");
+  menu.ariaExpanded = "false";
+  row.append(menu);
+  item.append(row);
   return row;
 }

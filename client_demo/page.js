@@ -42,7 +42,7 @@ const recalled = new Recalled((memory, item) => forgetting.memory(memory, item),
 const composer = new Composer(typed, send);
 const conversation = new Conversation({
   edit() {
-    editing = conversation.lastId;
+    edit(conversation.lastId);
     composer.fill(conversation.lastText());
   },
   choose: (id, index) => mind?.choose(id, index),
@@ -66,6 +66,7 @@ function opened({ companion, turns, pause_ms, limits, model, resumed }) {
   if (reply?.item) conversation.cutOff(reply.item);
   reply = null;
   conversation.open(companion, turns);
+  edit(conversation.lastId === editing ? editing : null);
   const questions = $("sample-note") ? sample?.ask ?? [] : [];
   composer.suggest(questions.filter((question) => !turns.some(({ text }) => text === question)));
   notice(model === null ? say("notice.offline", { name: companion.name }) : "");
@@ -131,7 +132,7 @@ function ended(text, label) {
   mind?.close();
   mind = null;
   composer.bringBack(conversation.takeBack());
-  lamp("away", say("lamp.closed"));
+  lamp("closed");
   notice(text, { label, act: () => turnTo(slug) });
   $("open-panel").hidden = true;
 }
@@ -144,7 +145,8 @@ function erased(text) {
   composer.suggest([]);
   lead.reset();
   timeline.reset();
-  reply = editing = asked = null;
+  reply = asked = null;
+  edit(null);
   if (!token) forgetUser();
   user = null;
   $("open-editor").hidden = true;
@@ -195,7 +197,6 @@ async function compare(done) {
 
 function typed(text, isTooLong) {
   clearTimeout(recalling);
-  if (!text.trim()) editing = null;
   if (!mind) return;
   if (!text.trim() || isTooLong) {
     mind.clear();
@@ -209,6 +210,18 @@ function typed(text, isTooLong) {
   lamp("listening");
   recalling = setTimeout(() => lamp("recalling"), pauseMs);
   mind.type(text);
+}
+
+/** Have what is sent next stand in the place of a message; with null, after all of them. */
+function edit(id) {
+  editing = id;
+  $("editing").hidden = id === null;
+  conversation.markEdited(id);
+}
+
+function leaveEditing() {
+  edit(null);
+  composer.fill("");
 }
 
 /** Send a text; false if that cannot be, so that it stays where it was typed. */
@@ -226,7 +239,7 @@ function send(text, how) {
   lead.enter();
   conversation.sending(id, text, { ...how, replaces: editing });
   asked = { id, text, remember: how.remember };
-  editing = null;
+  edit(null);
   return true;
 }
 
@@ -236,7 +249,7 @@ async function begin(chosen) {
   mind?.close();
   mind = null;
   composer.bringBack(conversation.takeBack());
-  editing = null;
+  if (chosen !== slug) edit(null);
   connected = false;
   reply = null;
   if (chosen !== slug) {
@@ -291,7 +304,7 @@ async function start() {
   lead.idle();
   timeline.reset();
   const companions = await companionList(token);
-  if (!companions) lamp("away", say("lamp.closed"));
+  if (!companions) lamp("closed");
   if (!companions?.length) return notice(say(companions ? "notice.empty" : "notice.token"));
   showFaces(companions, choose);
   if (!token) offerEditor();
@@ -301,9 +314,12 @@ async function start() {
   await turnTo(first.slug);
 }
 
+$("leave-editing").onclick = leaveEditing;
 $("open-panel").onclick = () => mind && panel.open(mind);
 addEventListener("pagehide", () => undo.now()); // whoever leaves takes nothing back
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && reply && !composes(event)) mind.cancel(reply.id);
+  if (event.key !== "Escape" || composes(event) || document.querySelector("dialog[open]")) return;
+  if (reply) mind.cancel(reply.id);
+  else if (editing) leaveEditing();
 });
 attempt(start);
