@@ -2,7 +2,7 @@
 
 import { $, button, make, textOf } from "./elements.js";
 import { face } from "./faces.js";
-import { say } from "./language.js";
+import { say, sayValue } from "./language.js";
 import { isSampleTurn } from "./samples.js";
 
 const NOTHING = { id: null, item: null, reply: null, index: 0, count: 1, answering: false };
@@ -139,7 +139,7 @@ export class Conversation {
     this.#sent.delete(id);
     if (!item) return;
     this.note(item, say(stored ? "note.remembered" : "note.not-kept"));
-    item.querySelector(".note").title = say("note.why", { significance: significance.toFixed(2), reasons: reasons.join(", ") || "–" });
+    item.querySelector(".note").title = say("note.why", { significance: significance.toFixed(2), reasons: reasons.map((name) => sayValue("reason", name)).join(", ") || "–" });
   }
 
   refused(id, text, final) {

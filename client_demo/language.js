@@ -28,6 +28,12 @@ export function say(key, values = {}) {
   return text.replace(/\{(\w+)\}/g, (braces, name) => values[name] ?? braces);
 }
 
+/** The text of a value that the server names; the name itself where there is none. */
+export function sayValue(family, value) {
+  const key = `${family}.${value}`;
+  return texts[key] ?? english[key] ?? value;
+}
+
 /** "1 memory", "3 memories": the text of a key and of the language's form for a number. */
 export function sayCount(key, count) {
   const form = new Intl.PluralRules(language).select(count);

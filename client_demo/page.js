@@ -24,6 +24,7 @@ const ERASED = "the user was erased"; // why the server then closes the connecti
 let user = null;
 let slug = null; // of the companion that is spoken with
 let beginnings = 0; // how often a conversation was begun
+let speaker = null; // the id of the user, as the server knows it
 let mind = null; // its client; null while nothing can be sent
 let connected = false;
 let sample = null; // its sample past, if the user wanted one
@@ -55,8 +56,9 @@ const conversation = new Conversation({
   }),
 });
 
-function opened({ companion, turns, pause_ms, limits, model, resumed }) {
+function opened({ companion, turns, pause_ms, limits, model, resumed, user: { id } }) {
   connected = true;
+  speaker = id;
   lamp("idle");
   composer.opened(limits.max_text_chars);
   if (resumed) return; // what was missed follows
@@ -315,7 +317,7 @@ async function start() {
 }
 
 $("leave-editing").onclick = leaveEditing;
-$("open-panel").onclick = () => mind && panel.open(mind);
+$("open-panel").onclick = () => mind && panel.open(mind, speaker);
 addEventListener("pagehide", () => undo.now()); // whoever leaves takes nothing back
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || composes(event) || document.querySelector("dialog[open]")) return;

@@ -2,7 +2,7 @@
 
 import { button, make, save } from "./elements.js";
 import { counted, sure } from "./forgetting.js";
-import { failure, moment, origin, say, sayCount } from "./language.js";
+import { failure, moment, origin, say, sayCount, sayValue } from "./language.js";
 
 const LAYERS = ["profile", "hot", "scratchpad", "vault", "questions", "topics", "episodes", "summary", "opening"];
 const EXPORT = "foremind.relationship"; // what the file of an export says that it is
@@ -11,6 +11,7 @@ const PAGE = 200; // memories, or turns, that are fetched at once
 export class MemoryPanel {
   #dialog;
   #mind = null;
+  #user = null; // the id of whoever looks
   #changed;
   #erased;
 
@@ -47,8 +48,9 @@ export class MemoryPanel {
   }
 
   /** Show what the server knows, as of now. */
-  async open(mind) {
+  async open(mind, user) {
     this.#mind = mind;
+    this.#user = user;
     this.#say("");
     this.#find("layers").replaceChildren();
     if (!this.#dialog.open) this.#dialog.showModal();
@@ -63,7 +65,7 @@ export class MemoryPanel {
       this.#section(say(`layer.${layer}`), records.filter((each) => each.layer === layer), "records"),
     );
     const kept = this.#section(say("layer.memories"), memories.toReversed(), "memories");
-    this.#find("layers").replaceChildren(...waiting(steps), ...shown, kept, this.#sessions(sessions), trail(audit));
+    this.#find("layers").replaceChildren(...waiting(steps), ...shown, kept, this.#sessions(sessions), trail(audit, this.#user));
   }
 
   #section(title, items, path) {
@@ -72,10 +74,10 @@ export class MemoryPanel {
 
   #item(item, path) {
     const entry = make("li");
-    const text = span(item.title ? `${item.title}: ${item.content}` : item.content);
-    const from = item.made_by ? say("made-by", { maker: item.made_by }) : origin(item);
+    const text = span(item.title ? `${sayValue("label", item.title)}: ${item.content}` : item.content);
+    const from = item.made_by ? sayValue("made-by", item.made_by) : origin(item);
     const status = item.details?.status ?? "";
-    const about = [item.kind, status && status !== "open" ? say(`status.${status}`) : "", from, moment(item.created_at, { dateStyle: "medium" })].filter(Boolean).join(" · ");
+    const about = [sayValue("label", item.kind ?? ""), status && status !== "open" ? say(`status.${status}`) : "", from, moment(item.created_at, { dateStyle: "medium" })].filter(Boolean).join(" · ");
     entry.append(text, small(about));
     const address = `/${path}/${item.id}`;
     if (status === "open") {
@@ -238,11 +240,20 @@ function waiting(steps) {
   return [make("p", { className: "quiet", textContent: say("panel.waits", { turns: sayCount("turn-count", behind), when }) })];
 }
 
-function trail(audit) {
+function trail(audit, user) {
   const items = audit.toReversed().map(({ actor, action, subject, happened_at }) => {
-    return make("li", { textContent: `${moment(happened_at)}: ${actor}, ${action}, ${subject}` });
+    const who = sayValue("actor", actor === user ? "you" : actor);
+    return make("li", { textContent: `${moment(happened_at)}: ${who}, ${sayValue("action", action)}, ${subjectOf(subject)}` });
   });
   return folded(`${say("layer.audit")} (${audit.length})`, items);
+}
+
+/** What a change was about: "3 turns", "vault 12", "a topic", as the server writes it. */
+function subjectOf(subject) {
+  const [first, ...rest] = subject.replace(/^a /, "").split(" ");
+  if (["turns", "records"].includes(rest[0])) return sayCount(rest[0] === "turns" ? "turn-count" : "record-count", Number(first));
+  const known = LAYERS.includes(first) ? say(`layer.${first}`) : sayValue("subject", first);
+  return [known, ...rest].join(" ");
 }
 
 function folded(title, items) {

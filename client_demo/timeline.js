@@ -1,6 +1,6 @@
 /** The last message as a timeline: what happened when, in milliseconds, before and after Enter. */
 
-import { milliseconds, say } from "./language.js";
+import { milliseconds, say, sayValue } from "./language.js";
 
 const NOW = () => performance.now();
 
@@ -108,7 +108,7 @@ export class Timeline {
     const { ready, enter, accepted, context, readyMs, trigger, ahead } = this.#at;
     if (!accepted) return say(ready ? "timeline.ready" : "timeline.listening");
     const lead = ready && trigger !== "send" ? enter - ready : 0;
-    const values = { context, ready: milliseconds(readyMs), ahead: say(`timeline.ahead.${ahead}`), lead: milliseconds(lead) };
+    const values = { context: sayValue("context", context), ready: milliseconds(readyMs), ahead: say(`timeline.ahead.${ahead}`), lead: milliseconds(lead) };
     return say(lead > 0 ? "timeline.ahead" : "timeline.late", values);
   }
 }

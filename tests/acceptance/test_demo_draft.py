@@ -118,7 +118,7 @@ async def test_another_reply_leaves_what_was_measured(
     await expect(page.locator("#turns .which")).to_have_text("2/2")
     await expect(page.locator("#lead")).to_have_attribute("data-state", "ahead")
     await expect(page.locator("#comparison")).to_be_visible()
-    await expect(page.locator("#summary")).to_contain_text("before Enter (hit)")
+    await expect(page.locator("#summary")).to_contain_text("before Enter (all of it prepared)")
 
 
 @pytest.mark.parametrize("width", [375, 1200])

@@ -4,15 +4,23 @@ import json
 import re
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from foremind.domain.record import MadeBy
+from foremind.memory.scoring import MINIMUM_SCORES, SIGNALS
+from foremind.text.languages.language_files import LABELS, LANGUAGES
+from foremind.domain.turn import Outcome
 from tests.conftest import ROOT
 
 _PAGE = ROOT / "client_demo"
 _LANGUAGES = sorted(path.stem for path in (_PAGE / "languages").glob("*.json"))
 #: Keys that are put together from a part and what the server says.
-_FAMILIES = ("lamp.", "layer.", "status.", "timeline.ahead.")
+_FAMILIES = (
+    "action.", "actor.", "context.", "label.", "lamp.", "layer.", "made-by.", "reason.", "status.",
+    "subject.", "timeline.ahead.",
+)  # fmt: skip
 _EMPTY = {"timeline.ahead.nothing"}
 
 
@@ -63,6 +71,31 @@ def test_every_text_that_the_page_says_is_there() -> None:
     assert len(named) > 40
     assert len(said) > 60
     assert (named | said | counted) <= english
+
+
+_NAMED = {
+    "context": get_args(Outcome),
+    "label": LABELS,
+    "made-by": get_args(MadeBy),
+    "reason": {
+        *(signal.name for signal in SIGNALS),
+        *(minimum.name for minimum in MINIMUM_SCORES),
+    },
+}
+
+
+@pytest.mark.parametrize("family", sorted(_NAMED))
+def test_what_the_server_names_has_a_text(family: str) -> None:
+    """Values are shown in the page's language, not as the protocol spells them."""
+    assert {f"{family}.{name}" for name in _NAMED[family]} <= set(_texts("en"))
+
+
+@pytest.mark.parametrize("language", [name for name in _LANGUAGES if name != "en"])
+def test_labels_are_those_of_the_language(language: str) -> None:
+    """A profile's slots and a note's kinds are called alike on the page and in prompts."""
+    own, texts = LANGUAGES[language].prompt, _texts(language)
+    assert own is not None
+    assert {label: texts[f"label.{label}"] for label in LABELS} == own.labels
 
 
 def test_no_text_is_left_over() -> None:
