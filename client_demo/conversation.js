@@ -3,6 +3,7 @@
 import { $, button, make, textOf } from "./elements.js";
 import { face } from "./faces.js";
 import { say, sayValue } from "./language.js";
+import { markdown } from "./markdown.js";
 import { isSampleTurn } from "./samples.js";
 
 const NOTHING = { id: null, item: null, reply: null, index: 0, count: 1, answering: false };
@@ -62,9 +63,9 @@ export class Conversation {
 
   add(speaker, text, turnId = null) {
     const item = make("li", { className: speaker });
-    const shown = make("span", { className: "text", textContent: text });
     if (speaker === "companion") item.append(face(this.#companion.slug));
-    item.append(make("div", { className: "said" }, shown));
+    item.append(make("div", { className: "said" }, make("span", { className: "text" })));
+    showText(item, text);
     $("turns").append(item);
     this.identify(item, turnId);
     this.#toEnd();
@@ -193,7 +194,7 @@ export class Conversation {
   }
 
   grow(item, delta) {
-    item.querySelector(".text").textContent += delta;
+    showText(item, textOf(item) + delta);
     this.#toEnd();
   }
 
@@ -237,6 +238,13 @@ export class Conversation {
     const above = note && getComputedStyle(note).position === "sticky" ? note.offsetHeight : 0;
     turns.scrollTop = Math.min(turns.scrollTop, asked.offsetTop - above);
   }
+}
+
+/** Show what is said in a turn; what a language model writes is Markdown. */
+function showText(item, text) {
+  const shown = item.querySelector(".text");
+  shown.source = text;
+  shown.replaceChildren(...(item.matches(".companion") ? markdown(text) : [text]));
 }
 
 function lastAct(item, text, label, does, disabled = false) {

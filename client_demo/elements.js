@@ -16,9 +16,10 @@ export function button(text, label, act, className = "") {
   return made;
 }
 
-/** What was said in a turn that is shown. */
+/** What was said in a turn that is shown, as it was written. */
 export function textOf(turn) {
-  return turn.querySelector(".text").textContent;
+  const shown = turn.querySelector(".text");
+  return shown.source ?? shown.textContent;
 }
 
 /** Have a file saved. */

@@ -60,7 +60,7 @@ export class Forgetting {
     const mind = this.#current();
     if (!mind) return;
     const parts = [...document.querySelectorAll("#turns > li, #memories > li")];
-    const hidden = new Set([item, ...parts.filter((part) => part.textContent.includes(text))]);
+    const hidden = new Set([item, ...parts.filter((part) => (part.querySelector(".text") ? textOf(part) : part.textContent).includes(text))]);
     const hide = (away) => hidden.forEach((part) => part.classList.toggle("going", away));
     hide(true);
     const meant = find().then((path) => !path || sure(mind, path));
