@@ -1,10 +1,9 @@
 /** The draft: typing it, having a question typed, sending it, on or off the record. */
 
-import { $, button, composes } from "./elements.js";
+import { $, button, CALM, composes } from "./elements.js";
 import { tooLong } from "./lengths.js";
 
 const KEY_MS = 45; // between the keys of a suggested question
-const CALM = matchMedia("(prefers-reduced-motion: reduce)");
 
 export class Composer {
   #typed;

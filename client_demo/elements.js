@@ -2,6 +2,9 @@
 
 export const $ = (id) => document.getElementById(id);
 
+/** Matches if the player wants nothing to move. */
+export const CALM = matchMedia("(prefers-reduced-motion: reduce)");
+
 /** An element with properties and children. */
 export function make(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);

@@ -8,7 +8,7 @@ import { $, announce, composes } from "./elements.js";
 import { Foremind } from "./foremind.js";
 import { Forgetting } from "./forgetting.js";
 import { forgetUser, introduce, meet } from "./introduction.js";
-import { failure, say, speak } from "./language.js";
+import { failure, say, sayCount, speak } from "./language.js";
 import { Lead, unprepared } from "./lead.js";
 import { watchLengths } from "./lengths.js";
 import { attempt, lamp, notice } from "./notice.js";
@@ -171,7 +171,7 @@ function ready({ draft, memories, timings, trigger }) {
   lead.ready();
 }
 
-function done({ response_id, message_id, status, error }) {
+function done({ response_id, message_id, status, error, used }) {
   const mine = reply?.id === response_id;
   const item = (mine && reply.item) || (status === "failed" ? conversation.add("companion", "…") : null);
   if (status === "failed") {
@@ -184,6 +184,8 @@ function done({ response_id, message_id, status, error }) {
   if (mine) {
     if (message_id === conversation.lastId) conversation.replied(item);
     reply = null;
+    const flown = item ? recalled.fly(used, item) : 0;
+    if (flown && status === "completed") conversation.note(item, sayCount("note.used", flown));
   }
   if ($("lamp").dataset.state === "idle") lamp("idle");
   if (status === "completed" && asked?.id === message_id) compare({ answered: true });

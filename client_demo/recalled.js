@@ -1,7 +1,9 @@
 /** What is recalled, gathering beside the draft. */
 
-import { $, button, make } from "./elements.js";
+import { $, button, CALM, make } from "./elements.js";
 import { ago, origin, say, sayCount } from "./language.js";
+
+const FLIGHT_MS = 900;
 
 export class Recalled {
   #forget;
@@ -26,6 +28,14 @@ export class Recalled {
     return text;
   }
 
+  /** Have the memories that a reply used fly to it; returns how many that are. */
+  fly(ids, reply) {
+    const used = [...$("memories").children].filter((item) => ids.includes(item.dataset.id));
+    for (const item of $("memories").children) item.classList.toggle("used", used.includes(item));
+    if (!CALM.matches) used.forEach((item) => flight(item, reply.querySelector(".said")));
+    return used.length;
+  }
+
   clear() {
     $("memories").replaceChildren();
     $("recalled-for").textContent = say("recalled.hint");
@@ -40,4 +50,15 @@ export class Recalled {
     item.append(make("span", { textContent: memory.content }), make("small", { textContent: about.join(" · ") }), forget);
     return item;
   }
+}
+
+/** Show a copy of an element on its way to another one. */
+function flight(from, to) {
+  const [begin, end] = [from.getBoundingClientRect(), to.getBoundingClientRect()];
+  const copy = make("div", { className: "flight", textContent: from.querySelector("span").textContent, ariaHidden: "true" });
+  Object.assign(copy.style, { left: `${begin.left}px`, top: `${begin.top}px`, width: `${begin.width}px` });
+  document.body.append(copy);
+  const away = `translate(${end.left - begin.left}px, ${end.bottom - begin.top}px) scale(0.4)`;
+  const frames = [{ transform: "none", opacity: 1 }, { transform: "none", opacity: 1, offset: 0.15 }, { transform: away, opacity: 0.3 }];
+  copy.animate(frames, { duration: FLIGHT_MS, easing: "ease-in-out" }).onfinish = () => copy.remove();
 }

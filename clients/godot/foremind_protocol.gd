@@ -19,7 +19,7 @@ const RESPONSE_CHOSEN := "response.chosen"
 const RESPONSE_CREATED := "response.created"
 ## Fields: response_id, delta.
 const RESPONSE_OUTPUT_TEXT_DELTA := "response.output_text.delta"
-## Fields: response_id, status, text, timings, error, message_id, index, count.
+## Fields: response_id, status, text, timings, error, message_id, index, count, used.
 const RESPONSE_DONE := "response.done"
 ## Fields: protocol, server, session_id, relationship_id, user, companion, pause_ms, limits,
 ## resumed, consent, model, turns, state, warnings.

@@ -34,8 +34,8 @@ namespace Foremind
         /// <summary>Fields: response_id, delta.</summary>
         public const string ResponseOutputTextDelta = "response.output_text.delta";
 
-        /// <summary>Fields: response_id, status, text, timings, error, message_id, index,
-        /// count.</summary>
+        /// <summary>Fields: response_id, status, text, timings, error, message_id, index, count,
+        /// used.</summary>
         public const string ResponseDone = "response.done";
 
         /// <summary>Fields: protocol, server, session_id, relationship_id, user, companion, pause_ms,

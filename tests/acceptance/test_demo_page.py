@@ -112,7 +112,9 @@ async def test_a_player_is_remembered_across_a_reload(start: StartServer, page: 
     await say(page, SAID)
     own_turn = page.locator("#turns li.user").last
     await expect(own_turn.locator(".note")).to_have_text("remembered")
-    await expect(own_turn.locator(".note")).to_have_attribute("title", re.compile("0.*words that ask"))
+    await expect(own_turn.locator(".note")).to_have_attribute(
+        "title", re.compile("0.*words that ask")
+    )
     await expect(page.locator("#turns li.companion")).to_have_count(2)
     await page.locator("#how summary").click()
     await expect(page.locator("#summary")).to_contain_text("before Enter (all of it prepared)")

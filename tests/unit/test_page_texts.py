@@ -9,9 +9,9 @@ from typing import get_args
 import pytest
 
 from foremind.domain.record import MadeBy
+from foremind.domain.turn import Outcome
 from foremind.memory.scoring import MINIMUM_SCORES, SIGNALS
 from foremind.text.languages.language_files import LABELS, LANGUAGES
-from foremind.domain.turn import Outcome
 from tests.conftest import ROOT
 
 _PAGE = ROOT / "client_demo"

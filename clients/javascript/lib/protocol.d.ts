@@ -334,7 +334,10 @@ export interface ResponseDelta {
 }
 
 /**
- * The reply has ended; `error` is set if it `failed`. The other fields are as when it began.
+ * The reply has ended; `error` is set if it `failed`.
+ *
+ * `used` are the ids of the recalled memories whose words the text shares enough of. The other
+ * fields are as when it began.
  */
 export interface ResponseDone {
   type: "response.done";
@@ -347,6 +350,7 @@ export interface ResponseDone {
   message_id: string;
   index: number;
   count: number;
+  used: Array<string>;
 }
 
 /**

@@ -240,8 +240,12 @@ class ReplyGeneration:
         self.current = None
         return result
 
-    def finish(self, turn: RunningTurn, result: ReplyResult) -> None:
-        """Report the end of a reply, and run the behaviours that follow it."""
+    def finish(self, turn: RunningTurn, result: ReplyResult, used: Sequence[int]) -> None:
+        """Report the end of a reply, and run the behaviours that follow it.
+
+        Args:
+            used: the ids of the memories that it uses.
+        """
         clock, metrics = self._services.runtime.clock, self._services.runtime.metrics
         total_s = clock.monotonic() - turn.arrived
         first_token_s = (
@@ -266,6 +270,7 @@ class ReplyGeneration:
                 message_id=turn.message.id,
                 index=turn.stored.alternatives,
                 count=turn.stored.alternatives + 1,
+                used=[str(memory_id) for memory_id in used],
             )
         )
         self._log_end(turn, result, first_token_s, total_s)

@@ -147,6 +147,7 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
             text="You promised to help tomorrow.",
             timings=ResponseTimings(210.4, 1480.2),
             message_id="m1",
+            used=["7"],
         ),
         ResponseChosen(
             seq=17,

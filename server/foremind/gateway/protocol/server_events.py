@@ -208,7 +208,11 @@ class ResponseDelta(Event, tag="response.output_text.delta", kw_only=True):
 
 
 class ResponseDone(Event, tag="response.done", kw_only=True):
-    """The reply has ended; `error` is set if it `failed`. The other fields are as when it began."""
+    """The reply has ended; `error` is set if it `failed`.
+
+    `used` are the ids of the recalled memories whose words the text shares enough of. The other
+    fields are as when it began.
+    """
 
     response_id: str
     status: Literal["completed", "cancelled", "failed"]
@@ -218,6 +222,7 @@ class ResponseDone(Event, tag="response.done", kw_only=True):
     message_id: str = ""
     index: int = 0
     count: int = 1
+    used: list[str] = []
 
 
 class ResponseChosen(Event, tag="response.chosen", kw_only=True):

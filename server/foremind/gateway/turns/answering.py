@@ -6,7 +6,7 @@ that is reported (`_accept`), and the reply is sent and stored (`_deliver`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -460,17 +460,24 @@ class Answering:
         self.on_reply(turn)
         result = await self.replies.send(turn, superseded=self.queue.newer_waiting)
         turn_id: int | None = None
+        used: list[int] = []
         if turn.erasures == conversation.erasures and result.text:
             whole = replace(result, text=conversation.begun + result.text)
-            turn_id = await self._store(turn, whole)
+            memories = turn.reply.prompt.memories
+            used = await run_or_offload(
+                len(whole.text), lambda: used_memories(whole.text, memories)
+            )
+            turn_id = await self._store(turn, whole, used)
         if turn.erasures != conversation.erasures:  # the text may repeat what was erased
-            result = ReplyResult("cancelled", "", result.first_token_at, None)
-        self.replies.finish(turn, result)
+            result, used = ReplyResult("cancelled", "", result.first_token_at, None), []
+        self.replies.finish(turn, result, used)
         if not self.queue.newer_waiting:
             self.replies.next_prompt.on_conversation()
         return turn_id
 
-    async def _store(self, turn: RunningTurn, result: ReplyResult) -> int | None:
+    async def _store(
+        self, turn: RunningTurn, result: ReplyResult, used: Sequence[int]
+    ) -> int | None:
         """Store a reply, unless the database knows of an erasure since its prompt was assembled."""
         try:
             pins = text_to_pin(turn.message.text) is not None
@@ -478,7 +485,7 @@ class Answering:
             if turn_id is not None:
                 if turn.reply.model.is_generative and turn.stored.kept:  # it waits for ingest
                     self._services.after_reply.ingester.cache_turn(turn_id, result.text)
-                await self._have_read(turn, result, turn_id, pins=pins)
+                await self._have_read(turn, turn_id, used, pins=pins)
         except ForemindError as error:
             # The client has received it; only the stored copy is missing.
             _log.error("reply.not_stored", turn_id=turn.stored.id, reason=error.code)
@@ -514,20 +521,18 @@ class Answering:
             await self._clock.sleep(_STORE_POLL_S)
 
     async def _have_read(
-        self, turn: RunningTurn, result: ReplyResult, turn_id: int, *, pins: bool
+        self, turn: RunningTurn, turn_id: int, used: Sequence[int], *, pins: bool
     ) -> None:
         """Count what a stored reply was made of, and have the exchange ingested.
 
         Args:
+            used: the ids of the memories that it uses.
             pins: something in it is to be pinned, and read at once.
         """
         prompt, after_reply = turn.reply.prompt, self._services.after_reply
         relationship_id = self._conversation.opened.relationship_id
         now = self._conversation.touch()
         after_reply.access_counts.count_access(relationship_id, prompt.records, now)
-        used = await run_or_offload(
-            len(result.text), lambda: used_memories(result.text, prompt.memories)
-        )
         if not turn.stored.kept:  # it is not ingested
             await after_reply.ingester.mark_used(relationship_id, used)
             return

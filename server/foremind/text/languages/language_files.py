@@ -4,8 +4,8 @@ A language is added by a file `data/<code>.toml`; no code names languages beside
 
 The texts of a language's file that prompts and records are made of, and the places in them.
 
-What background work writes (`RecordWords`, labels) and what the stand-in says may be missing, and is in
-English then.
+What background work writes (`RecordWords`, labels) and what the stand-in says may be missing, and
+is in English then.
 """
 
 import re
