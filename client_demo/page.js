@@ -7,12 +7,14 @@ import { Editor } from "./editor.js";
 import { $, announce, composes } from "./elements.js";
 import { Foremind } from "./foremind.js";
 import { Forgetting } from "./forgetting.js";
+import { Inspector } from "./inspector.js";
 import { forgetUser, introduce, meet } from "./introduction.js";
 import { failure, say, sayCount, speak } from "./language.js";
-import { Lead, unprepared } from "./lead.js";
+import { Lead } from "./lead.js";
 import { watchLengths } from "./lengths.js";
 import { attempt, lamp, notice } from "./notice.js";
 import { MemoryPanel } from "./panel.js";
+import { Race } from "./race.js";
 import { Recalled } from "./recalled.js";
 import { eraseSample, sampleOf } from "./samples.js";
 import { Timeline } from "./timeline.js";
@@ -32,11 +34,14 @@ let pauseMs = 500;
 let recalling = null; // timer: when the server should begin to recall
 let reply = null; // { id, item } while the companion speaks
 let editing = null; // the id of the message in whose place the draft is sent
-let asked = null; // what was sent last: { id, text, remember, context, readyMs, answered, judged }
+let asked = null; // what was sent last: { id, text }
+let model = null; // the name of the language model; null where the stand-in speaks
 
 const panel = new MemoryPanel($("panel"), showAnew, erased);
 const timeline = new Timeline($("timeline"), $("summary"));
 const lead = new Lead();
+const race = new Race();
+const inspector = new Inspector();
 const undo = new Undo();
 const forgetting = new Forgetting(undo, () => mind, attempt, showAnew);
 const recalled = new Recalled((memory, item) => forgetting.memory(memory, item), (text) => Boolean(sample?.past.turns.some((turn) => turn.text === text)));
@@ -56,9 +61,10 @@ const conversation = new Conversation({
   }),
 });
 
-function opened({ companion, turns, pause_ms, limits, model, resumed, user: { id } }) {
+function opened({ companion, turns, pause_ms, limits, model: named, resumed, user: { id } }) {
   connected = true;
   speaker = id;
+  model = named;
   lamp("idle");
   composer.opened(limits.max_text_chars);
   if (resumed) return; // what was missed follows
@@ -72,7 +78,7 @@ function opened({ companion, turns, pause_ms, limits, model, resumed, user: { id
   const questions = $("sample-note") ? sample?.ask ?? [] : [];
   composer.suggest(questions.filter((question) => !turns.some(({ text }) => text === question)));
   notice(model === null ? say("notice.offline", { name: companion.name }) : "");
-  $("open-panel").hidden = false;
+  for (const id of ["open-panel", "open-inspector"]) $(id).hidden = false;
   composer.focus();
 }
 
@@ -93,11 +99,10 @@ function listen(client) {
     if (duplicate) return; // another reply is made to it, or it was stored before a connection was lost
     timeline.accepted(context, ready_ms, ahead);
     if (asked?.id !== id) return;
-    lead.accepted(context, ready_ms);
-    Object.assign(asked, { readyMs: ready_ms, context });
+    lead.accepted(context);
   });
   on("response.created", ({ response_id, message_id, index, count }) => {
-    reply = { id: response_id, item: null };
+    reply = { id: response_id, item: null, isFirst: message_id === asked?.id && index === 0 };
     conversation.replaceReply(message_id, index, count);
     lamp("idle", say("lamp.speaking"));
   });
@@ -105,6 +110,7 @@ function listen(client) {
     if (reply?.id !== response_id) return;
     timeline.token();
     if (!reply.item) {
+      if (reply.isFirst && model) lead.word();
       reply.item = conversation.add("companion", "");
       reply.item.ariaBusy = "true"; // read out when it is complete
     }
@@ -120,7 +126,6 @@ function listen(client) {
   on("memory.stored", ({ message_id, stored, significance, reasons }) => {
     timeline.stored(stored);
     conversation.judged(message_id, stored, significance, reasons.map(({ name }) => name));
-    if (asked?.id === message_id) compare({ judged: true });
   });
   on("error", ({ error }) => {
     const text = error.retryable ? `${error.message} ${say("trying-again")}` : error.message;
@@ -136,7 +141,7 @@ function ended(text, label) {
   composer.bringBack(conversation.takeBack());
   lamp("closed");
   notice(text, { label, act: () => turnTo(slug) });
-  $("open-panel").hidden = true;
+  for (const id of ["open-panel", "open-inspector"]) $(id).hidden = true;
 }
 
 /** Everything about the user was erased, here or elsewhere: nothing of it is shown or known here. */
@@ -146,6 +151,7 @@ function erased(text) {
   for (const shown of [conversation, recalled]) shown.clear();
   composer.suggest([]);
   lead.reset();
+  race.leave();
   timeline.reset();
   reply = asked = null;
   edit(null);
@@ -188,15 +194,8 @@ function done({ response_id, message_id, status, error, used }) {
     if (flown && status === "completed") conversation.note(item, sayCount("note.used", flown));
   }
   if ($("lamp").dataset.state === "idle") lamp("idle");
-  if (status === "completed" && asked?.id === message_id) compare({ answered: true });
-}
-
-/** Compare, once a message is answered and judged, while the server has nothing else to do for it. */
-async function compare(done) {
-  const question = Object.assign(asked, done);
-  if (!question.answered || !(question.judged || !question.remember)) return;
-  const fastest = await unprepared(mind, question, () => question === asked && !$("panel").open);
-  if (fastest !== null) lead.compare(question.readyMs, question.readyMs + fastest);
+  const isAnswered = status === "completed" && asked?.id === message_id;
+  if (isAnswered && model && !token) race.offer({ mind, companion: slug, name: user.name, text: asked.text, model });
 }
 
 function typed(text, isTooLong) {
@@ -210,6 +209,7 @@ function typed(text, isTooLong) {
   }
   timeline.key();
   lead.typing();
+  race.leave();
   if (!connected) return; // it is told once there is a connection
   lamp("listening");
   recalling = setTimeout(() => lamp("recalling"), pauseMs);
@@ -242,7 +242,7 @@ function send(text, how) {
   timeline.enter();
   lead.enter();
   conversation.sending(id, text, { ...how, replaces: editing });
-  asked = { id, text, remember: how.remember };
+  asked = { id, text };
   edit(null);
   return true;
 }
@@ -259,6 +259,7 @@ async function begin(chosen) {
   if (chosen !== slug) {
     recalled.clear();
     lead.reset();
+    race.leave();
   }
   slug = chosen;
   if (!token) user ??= await introduce();
@@ -319,6 +320,7 @@ async function start() {
 }
 
 $("leave-editing").onclick = leaveEditing;
+$("open-inspector").onclick = () => mind && inspector.open(mind, $("draft").value.trim() || asked?.text || "");
 $("open-panel").onclick = () => mind && panel.open(mind, speaker);
 addEventListener("pagehide", () => undo.now()); // whoever leaves takes nothing back
 document.addEventListener("keydown", (event) => {

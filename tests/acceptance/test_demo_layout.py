@@ -160,3 +160,25 @@ async def test_a_reply_is_shown_as_markdown_and_nothing_in_it_as_markup(
         assert await page.locator("#turns img, #turns b").count() == 0
         await expect(page.locator("#turns li.user .text")).to_have_text("Hello **you**")
         assert await reply.locator(".text").evaluate("(text) => text.source") == _MARKUP
+
+
+async def test_the_prompt_is_shown_as_the_model_would_be_given_it(
+    start: StartServer,
+    page: Page,  # noqa: F811
+) -> None:
+    """For the draft, with the reason why each memory is in it, in words."""
+    server = await start()
+    await enter(page, server)
+    await say(page, SAID)
+    await expect(page.locator("#turns li.user .note")).to_have_text("remembered")
+    await page.keyboard.type(ASKED)
+    await page.get_by_role("button", name="See the prompt").click()
+    shown = page.locator("#inspected")
+    await expect(page.locator("#inspected-text")).to_contain_text(ASKED)
+    await expect(shown.locator("li span")).to_have_text(SAID)
+    await expect(shown.locator("li small")).to_contain_text("shares words")
+    await expect(shown.locator("pre").first).to_contain_text("Between tags such as <memories>")
+    await expect(shown.locator("pre").last).to_contain_text(ASKED)
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#inspector")).to_be_hidden()
+    await expect(page.locator("#draft")).to_have_value(ASKED)

@@ -13,6 +13,7 @@ from playwright.async_api import Browser, Page, expect
 from foremind.app.configuration import read_companion
 from foremind.app.server import serving
 from foremind.domain.settings.settings import Settings
+from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.acceptance.test_demo_page import (  # noqa: F401 - fixtures
     SAID,
     browser,
@@ -61,26 +62,24 @@ async def count(server: RunningServer, query: str) -> int:
     return int(await owner_of(server.app.core).fetchval(query))
 
 
-async def test_what_was_ready_is_told_in_one_number(
+async def test_what_people_feel_is_told_in_one_number(
     start: StartServer,
     page: Page,  # noqa: F811
 ) -> None:
-    """It counts until Enter; then the same question without preparation stands beside it."""
+    """From Enter to the first word of a language model; the stand-in is none."""
     server = await start()
     await enter(page, server)
-    lead = page.locator("#lead")
+    lead, number = page.locator("#lead"), page.locator("#lead-ms")
     await expect(lead).to_have_attribute("data-state", "invitation")
     await expect(page.locator("#how")).to_be_hidden()
     await page.keyboard.type(SAID, delay=10)
     await expect(lead).to_have_attribute("data-state", "ready")
-    first = await page.locator("#lead-ms").text_content()
-    await expect(page.locator("#lead-ms")).not_to_have_text(first or "")
     await page.keyboard.press("Enter")
     await expect(lead).to_have_attribute("data-state", "ahead")
-    await expect(page.locator("#lead-ms")).to_have_text(re.compile(r"^[\d.]+ m?s$"))
     await expect(lead).to_contain_text("ready before you pressed Enter")
-    await expect(page.locator("#comparison")).to_be_visible()
-    await expect(page.locator("#lanes .ms")).to_have_text([re.compile(r"^[\d.]+ ms$")] * 2)
+    await expect(page.locator("#turns li.user .note")).to_be_visible()
+    await expect(number).to_be_hidden()
+    await expect(page.locator("#race")).to_be_hidden()
     await expect(page.locator("#timeline")).to_be_hidden()
     await page.locator("#how summary").click()
     await expect(page.locator("#timeline")).to_be_visible()
@@ -90,14 +89,41 @@ async def test_a_message_sent_before_anything_was_ready_is_not_praised(
     start: StartServer,
     page: Page,  # noqa: F811
 ) -> None:
-    """Nor compared."""
+    """It says so."""
     server = await start()
     await enter(page, server)
     await page.evaluate(_AT_ONCE, ["draft", SAID])
     await expect(page.locator("#turns li.user .note")).to_have_text("remembered")
     await expect(page.locator("#lead")).to_have_attribute("data-state", "late")
-    await expect(page.locator("#lead-ms")).to_be_empty()
-    await expect(page.locator("#comparison")).to_be_hidden()
+
+
+async def test_the_same_question_is_raced_to_its_first_word(
+    start: StartServer,
+    page: Page,  # noqa: F811
+) -> None:
+    """With preparation and without, by nobody, of whom nothing is left."""
+    script = Script(reply=lambda _: ["Of ", "course."], background=lambda _: "{}")
+    async with scripted_model(script) as model:
+        server = await start(llm_url=model.url, llm_model="tiny", llm_ahead="prefill")
+        await enter(page, server)
+        await say(page, SAID)
+        await expect(page.locator("#turns li.user .note")).to_have_text("remembered")
+        await expect(page.locator("#lead-ms")).to_have_text(re.compile(r"^[\d.]+ m?s$"))
+        await page.get_by_role("button", name="Race it").click()
+        about = page.locator("#race-about")
+        await expect(about).to_contain_text("tiny, asked from this machine")
+        await expect(about).to_contain_text("The median of 3 rounds, measured in this browser")
+        await expect(page.locator("#lanes dt")).to_have_text(
+            ["without preparation", re.compile("^prepared while typed: recalled")]
+        )
+        await expect(page.locator("#lanes .ms")).to_have_text([re.compile(r"^[\d.]+ m?s$")] * 2)
+
+        async def is_erased() -> bool:
+            return await count(server, "SELECT count(*) FROM users") == 1
+
+        await eventually_async(is_erased)
+        await page.keyboard.type("So")
+        await expect(page.locator("#race")).to_be_hidden()
 
 
 async def test_a_sample_past_can_be_asked_about_and_erased(
@@ -250,13 +276,13 @@ async def test_a_phone_keeps_the_draft_and_what_is_recalled_in_view(
     await page.locator("#suggestions button").first.click()
     await expect(page.locator("#lamp")).to_have_attribute("data-state", "ready")
     for _ in ("before Enter", "after it"):
-        for part in ("#draft", "#send", "#recalled", "#lead-ms"):
+        for part in ("#draft", "#send", "#recalled", "#lead-text"):
             await expect(page.locator(part)).to_be_in_viewport(ratio=1)
         await expect(page.locator("#memories li").first).to_be_in_viewport(ratio=0.9)
         assert await page.evaluate("document.documentElement.scrollWidth") <= 390
         assert await page.evaluate("document.documentElement.scrollHeight") <= 844
         await page.keyboard.press("Enter")
-        await expect(page.locator("#comparison")).to_be_visible()
+        await expect(page.locator("#turns li.companion .note")).to_be_visible()
 
 
 async def test_screen_readers_are_told_of_states_and_not_of_keys(

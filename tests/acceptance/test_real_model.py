@@ -1,12 +1,20 @@
 """The layers with a real language model: small, slow, inaccurate, and with one slot."""
 
 import asyncio
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from foremind.domain.settings.settings import Settings
+from foremind_client import connect
 from foremind_eval.doubles.manual_clock import ManualClock
-from foremind_eval.processes.real_model import CONTEXT_TOKENS, real_model
+from foremind_eval.processes.real_model import CONTEXT_TOKENS, MODEL, real_model
+from foremind_eval.processes.server_process import free_port, wait_for
 from tests.acceptance.world import World
 from tests.conftest import PATIENCE, StartServer
 
@@ -58,3 +66,29 @@ async def _wait_for_notes(w: World) -> None:
             assert not [step for step in steps if step["state"] == "held"], steps
             await asyncio.sleep(0.2)
             await w.clock.advance(0.2)  # in step with real time: the model is a process of its own
+
+
+@pytest.mark.timeout(1200)
+async def test_the_demo_is_alive_with_one_command(tmp_path: Path, settings: Settings) -> None:
+    """Its server replies with the model that its notice names, and ends with it."""
+    port = free_port()
+    variables = {
+        **os.environ,
+        "FOREMIND_DATA_DIR": str(tmp_path),
+        "FOREMIND_MODELS_PATH": str(settings.models_dir.absolute()),
+        "FOREMIND_PORT": str(port),
+    }
+    command = [sys.executable, "-m", "foremind_eval.demo"]
+    demo = subprocess.Popen(command, env=variables)  # noqa: ASYNC220
+    try:
+        await asyncio.to_thread(wait_for, demo, port)
+        async with connect(f"ws://127.0.0.1:{port}/v1/ws") as client:
+            opened = await client.open_session("wren", user_id="ana", name="Ana")
+            assert opened["model"] == MODEL
+            await client.send("Good morning")
+            assert (await client.expect("response.done"))["text"]
+    finally:
+        demo.terminate()
+        await asyncio.to_thread(demo.wait)
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0

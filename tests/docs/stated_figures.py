@@ -505,7 +505,7 @@ def _warm(result: Any) -> Iterator[Statement]:
     yield (
         "README.md",
         f"a llama.cpp server sent its first word {ms('prefill')} after Enter instead of "
-        f"{ms('cold')} (median)",
+        f"{ms('off')} (median)",
     )
     yield (
         "docs/benchmarks.md",

@@ -18,8 +18,8 @@ _PAGE = ROOT / "client_demo"
 _LANGUAGES = sorted(path.stem for path in (_PAGE / "languages").glob("*.json"))
 #: Keys that are put together from a part and what the server says.
 _FAMILIES = (
-    "action.", "actor.", "context.", "label.", "lamp.", "layer.", "made-by.", "reason.", "status.",
-    "subject.", "timeline.ahead.",
+    "action.", "actor.", "context.", "label.", "lamp.", "layer.", "made-by.", "race.", "reason.",
+    "role.", "status.", "subject.", "timeline.ahead.",
 )  # fmt: skip
 _EMPTY = {"timeline.ahead.nothing"}
 

@@ -10,12 +10,13 @@ import httpx2
 
 from foremind_eval.processes.server_process import free_port, quiet_server
 
+MODEL = "SmolLM2-135M-Instruct"
 #: The model's context length in tokens.
 CONTEXT_TOKENS = 8192
 
 _ATTEMPTS, _RETRY_S = 600, 0.2  # patient with a busy machine
 _PROGRAM = Path(__file__).parent / "serve_real_model.py"
-_ENVIRONMENT = Path(sys.prefix) / "real-model"  # created by `make test` and `make background`
+_ENVIRONMENT = Path(sys.prefix) / "real-model"  # created by `make demo` and `make test`
 
 
 @contextmanager
@@ -27,7 +28,7 @@ def real_model(threads: int = 2) -> Iterator[str]:
     port = free_port()
     python = _ENVIRONMENT / "bin" / "python"
     if not python.exists():
-        sys.exit(f"There is no real model in {_ENVIRONMENT}: run `make test` to install it.")
+        sys.exit(f"There is no real model in {_ENVIRONMENT}: run `make demo` to install it.")
     command = [str(python), str(_PROGRAM), str(port), str(CONTEXT_TOKENS), str(threads)]
     with quiet_server(command, port):
         _wait_until_loaded(f"http://127.0.0.1:{port}/health")
