@@ -78,7 +78,7 @@ function opened({ companion, turns, pause_ms, limits, model: named, resumed, use
   const questions = $("sample-note") ? sample?.ask ?? [] : [];
   composer.suggest(questions.filter((question) => !turns.some(({ text }) => text === question)));
   notice(model === null ? say("notice.offline", { name: companion.name }) : "");
-  for (const id of ["open-panel", "open-inspector"]) $(id).hidden = false;
+  $("open-panel").hidden = false;
   composer.focus();
 }
 

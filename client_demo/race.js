@@ -14,6 +14,11 @@ const LOOPBACK = ["localhost", "127.0.0.1", "[::1]"];
 
 export class Race {
   #course = null; // the one that is run: { on }
+  #runner = null;
+
+  constructor() {
+    addEventListener("pagehide", () => this.#runner?.leave());
+  }
 
   /** Offer to race the question that was just answered: `{ mind, companion, name, text, model }`. */
   offer(question) {
@@ -36,7 +41,7 @@ export class Race {
     $("lanes").replaceChildren(...lanes.flatMap(({ parts }) => parts));
     $("race-about").textContent = say("race.getting-ready");
     $("race-result").hidden = false;
-    const runner = new Runner(question);
+    const runner = (this.#runner = new Runner(question));
     try {
       await runner.meet(question.mind);
       await runner.ask(say("race.first"));
@@ -44,8 +49,8 @@ export class Race {
         for (const lane of lanes) {
           $("race-about").textContent = say("race.round", { n: number(round), of: number(ROUNDS) });
           await pause(READING_MS);
+          if (course.on) await lane.time(runner, question.text);
           if (!course.on) return;
-          await lane.time(runner, question.text);
           const longest = Math.max(SCALE_MS, ...lanes.map(({ median }) => median));
           for (const each of lanes) each.draw(longest);
         }
@@ -55,6 +60,7 @@ export class Race {
       if (course.on) $("race-about").textContent = failure(error);
     } finally {
       await runner.leave();
+      if (this.#runner === runner) this.#runner = null;
     }
   }
 }
@@ -151,10 +157,12 @@ class Runner {
     });
   }
 
+  /** Erase all that there is of it; also while the page is left. */
   async leave() {
     this.#asked = null;
-    await this.#mind.eraseUser().catch((error) => console.warn(error));
     this.#mind.close();
+    const address = `/v1/users/${this.#user.id}?user=${this.#user.id}`;
+    await fetch(address, { method: "DELETE", keepalive: true }).catch((error) => console.warn(error));
   }
 }
 

@@ -25,6 +25,7 @@ export class Recalled {
     items.forEach((item, place) => list.children[place] === item || list.insertBefore(item, list.children[place] ?? null));
     const text = memories.length ? sayCount("recalled", memories.length) : say("recalled.nothing");
     $("recalled-for").textContent = text;
+    $("open-inspector").hidden = false;
     return text;
   }
 
@@ -39,6 +40,7 @@ export class Recalled {
   clear() {
     $("memories").replaceChildren();
     $("recalled-for").textContent = say("recalled.hint");
+    $("open-inspector").hidden = true;
   }
 
   #item(memory) {
