@@ -132,6 +132,7 @@ class _BegunTurn:
                             self.message_id,
                             event.index,
                             event.count,
+                            list(event.used) if self.with_memories else [],
                         )
         except ForemindError as error:  # the status is sent already
             yield TurnFailed(error_body(error).error)

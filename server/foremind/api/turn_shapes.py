@@ -171,7 +171,8 @@ class ReplyPiece(msgspec.Struct, frozen=True, tag="response.output_text.delta"):
 class ReplyDone(msgspec.Struct, frozen=True, tag="response.done"):
     """The reply has ended, and is stored as far as it came; `error` is why it failed.
 
-    It is number `index`, from 0, of the `count` replies to its message that can be chosen among.
+    It is number `index`, from 0, of the `count` replies to its message that can be chosen among, and
+    uses the memories with the ids `used`.
     """
 
     response_id: str
@@ -181,6 +182,7 @@ class ReplyDone(msgspec.Struct, frozen=True, tag="response.done"):
     message_id: str = ""
     index: int = 0
     count: int = 1
+    used: list[str] = []
 
 
 class TurnFailed(msgspec.Struct, frozen=True, tag="error"):

@@ -146,6 +146,7 @@ class TurnDone:
         text: the whole reply; it is number `index`, from 0, of `count` that can be chosen among.
         reply_tokens: counted as `prompt_tokens` are.
         error: why it `failed`.
+        used: the ids of the recalled memories that it uses.
     """
 
     status: Status
@@ -154,6 +155,7 @@ class TurnDone:
     error: ForemindError | None = None
     index: int = 0
     count: int = 1
+    used: tuple[str, ...] = ()
 
 
 TurnEvent = TurnBegun | TurnReply | TurnPiece | TurnDone

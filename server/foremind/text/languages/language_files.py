@@ -333,8 +333,9 @@ def _prompt_words(name: str, file: _PromptWordsInFile) -> PromptWords:
             )
     texts = {"player": file.player, "today": file.today}
     texts |= {f"lines.{field}": text for field, text in msgspec.structs.asdict(file.lines).items()}
-    for table, words in (("records", file.records), ("stand_in", file.stand_in)):
-        written = msgspec.structs.asdict(words).items()
+    optional: dict[str, msgspec.Struct] = {"records": file.records, "stand_in": file.stand_in}
+    for table, own in optional.items():
+        written = msgspec.structs.asdict(own).items()
         texts |= {f"{table}.{field}": text for field, text in written if text}
     for field, text in texts.items():
         expected = unfilled(field, text)
