@@ -127,7 +127,8 @@ class Runner {
       else asked.done(asked);
     });
     on("state", (asked, { state, reason }) => state === "closed" && asked.failed(new Error(reason)));
-    on("error", (asked, { error }) => asked.failed(new Error(error.message)));
+    // A reply may be complete by the time that it is to be stopped.
+    on("error", (asked, { error }) => error.param === "response_id" || asked.failed(new Error(error.message)));
   }
 
   /** Copy what the player has said with the companion, and connect. */
