@@ -41,6 +41,7 @@ export class Race {
     $("lanes").replaceChildren(...lanes.flatMap(({ parts }) => parts));
     $("race-about").textContent = say("race.getting-ready");
     $("race-result").hidden = false;
+    $("draft").focus({ preventScroll: true }); // the button is gone
     const runner = (this.#runner = new Runner(question));
     try {
       await runner.meet(question.mind);

@@ -26,7 +26,9 @@ def main() -> None:
     """Run the model and the server until Ctrl-C, which both receive, or SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     typer.echo(f"Starting {MODEL} ...")
-    with real_model(threads=max(1, (os.cpu_count() or 2) // 2)) as url:  # the server needs some, too
+    with real_model(
+        threads=max(1, (os.cpu_count() or 2) // 2)
+    ) as url:  # the server needs some, too
         command = [sys.executable, "-m", "foremind", "serve"]
         server = subprocess.Popen(command, env={**os.environ, **VARIABLES, "FOREMIND_LLM_URL": url})  # noqa: S603
         try:

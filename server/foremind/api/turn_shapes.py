@@ -171,7 +171,7 @@ class ReplyPiece(msgspec.Struct, frozen=True, tag="response.output_text.delta"):
 class ReplyDone(msgspec.Struct, frozen=True, tag="response.done"):
     """The reply has ended, and is stored as far as it came; `error` is why it failed.
 
-    It is number `index`, from 0, of the `count` replies to its message that can be chosen among, and
+    It is number `index`, from 0, of the `count` replies to its message that can be chosen among. It
     uses the memories with the ids `used`.
     """
 
