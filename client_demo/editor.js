@@ -157,9 +157,11 @@ export class Editor {
     const read = await this.#operator.readCard(file).catch(() => null);
     if (read === null) return say("editor.import.wrong", { file: file.name });
     if (!this.#mayLeave()) return "";
-    const slug = read.slug || "companion";
+    const isLore = read.name === ""; // a lorebook by itself, for the companion that is chosen
+    if (isLore && !this.#chosen) return say("editor.import.lore.whose");
+    const slug = isLore ? this.#chosen.slug : read.slug || "companion";
     const known = this.#companions.find((companion) => companion.slug === slug);
-    if (known && !confirm(say("editor.import.sure", { name: known.name }))) return "";
+    if (known && !confirm(say(isLore ? "editor.import.lore.sure" : "editor.import.sure", { name: known.name }))) return "";
     const { name, notices } = await this.#operator.putCard(slug, file);
     await this.#list(slug);
     this.#changed(slug);

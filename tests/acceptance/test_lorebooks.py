@@ -15,6 +15,7 @@ from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.acceptance.test_message_path import type_text
 from tests.acceptance.world import world
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually
+from tests.unit.lore.test_silly_tavern import NEW
 
 LIGHTHOUSE = {
     "id": 12, "name": "The lighthouse", "keys": ["lighthouse"], "enabled": True,
@@ -179,6 +180,36 @@ async def test_the_context_view_shows_lore_by_entry(start: StartServer) -> None:
         assert shown["lore"]["unusable"] == [{"id": "bad", "code": "pattern"}]
         assert LIT in shown["messages"][-1]["content"]
         assert (await w.context("Nothing"))["lore"]["left_out"] == []
+
+
+async def test_a_world_of_silly_tavern_is_put_by_itself(start: StartServer) -> None:
+    """It takes the place of the companion's lorebook; the answer names what is not supported."""
+    world_file = {
+        "entries": {
+            "0": NEW | {"uid": 0, "key": ["lighthouse"], "content": LIGHTHOUSE["content"]},
+            "1": NEW | {"uid": 1, "key": ["C++"], "content": "Signs.", "vectorized": True},
+        }
+    }
+    async with world(start, model=False) as w:
+        path = f"http://127.0.0.1:{w.server.port}/v1/admin"
+        async with httpx2.AsyncClient(timeout=PATIENCE, params={"user": "ana"}) as http:
+            read = await http.post(f"{path}/cards", json=world_file)
+            assert (read.status_code, read.json()["slug"], read.json()["name"]) == (200, "", "")
+            stored = await http.put(f"{path}/companions/wren/card", json=world_file)
+            card = (await http.get(f"{path}/companions/wren/card")).json()["data"]
+            assert (await http.put(f"{path}/companions/x/card", json=world_file)).status_code == 404
+        assert stored.status_code == 200
+        assert [notice["field"] for notice in stored.json()["notices"]] == [
+            "character_book.entries.extensions.vectorized"
+        ]
+        assert [entry["keys"] for entry in card["character_book"]["entries"]] == [
+            ["lighthouse"], ["C++"]
+        ]  # fmt: skip
+        assert card["name"] == stored.json()["name"] == "Wren"
+        await w.talk("Hello")
+        shown = await w.context("The lighthouse, in C++?")
+        assert [of["text"] for of in shown["lore"]["entries"]] == [LIT, "Signs."]
+        assert shown["lore"]["not_supported"] == {"vectorized": ["1"]}
 
 
 async def test_an_unusable_pattern_is_logged_once_without_its_text(

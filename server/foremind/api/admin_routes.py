@@ -20,7 +20,14 @@ from foremind.api.responses import DoneResponse, json_response
 from foremind.auth.authority import Authority, require_scope
 from foremind.auth.principal import MAX_USER_CHARS
 from foremind.cards.card_fields import card_of, companion_of, mended_card, slug_of
-from foremind.cards.card_file import FORMATS, MAX_FILE_BYTES, MEDIA_TYPES, read_card, write_card
+from foremind.cards.card_file import (
+    FORMATS,
+    MAX_FILE_BYTES,
+    MEDIA_TYPES,
+    ReadCard,
+    read_card,
+    write_card,
+)
 from foremind.domain.announcements import CompanionChanged
 from foremind.domain.clock import Clock
 from foremind.domain.companion import Companion, CompanionFile, Notice, first_invalid_field
@@ -29,7 +36,7 @@ from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind.gateway.live_settings import LiveSettings
 from foremind.gateway.session_registry import SessionRegistry
 from foremind.llm.prompt.token_counter import load_counter
-from foremind.lore.lorebook import Lorebook, lorebook_in
+from foremind.lore.lorebook import check_lorebook, with_lorebook
 from foremind.storage.companion_store import CompanionStore
 
 Identifier = Annotated[str, Meta(min_length=1, max_length=MAX_USER_CHARS)]
@@ -94,7 +101,10 @@ class CompanionDetail(msgspec.Struct, frozen=True):
 
 
 class CardDetail(msgspec.Struct, frozen=True):
-    """A character card as it is read: the slug that its name makes, and its `data`."""
+    """A character card as it is read: the slug that its name makes, and its `data`.
+
+    Of a lorebook by itself, both names are empty.
+    """
 
     slug: str
     name: str
@@ -159,7 +169,7 @@ class AdminEndpoints:
         if companion.card is not None:
             card = mended_card(companion.card, "card", notices)
             companion = msgspec.structs.replace(companion, card=card)
-        await asyncio.to_thread(Lorebook.parse, lorebook_in(companion.card))
+        notices += await asyncio.to_thread(check_lorebook, companion.card)
         stored = await self._services.companions.put(companion)
         await self._services.live_settings.reload(CompanionChanged(stored.id, stored.version))
         return json_response(companion_detail(stored, notices))
@@ -277,12 +287,16 @@ class CardEndpoints:
         Takes a Character Card of version 1, 2 or 3, of at most 20 MB: JSON, PNG, APNG or CHARX,
         known by its first bytes. Name, persona and greeting become those of the card, which is
         kept; a companion that exists keeps its settings. Open sessions use it at once. `notices`
-        lists what is not as the specifications say, and was read as far as it can be.
+        lists what is not as the specifications say, and was read as far as it can be, and what is
+        not supported. A lorebook by itself, as a world of SillyTavern is, takes the place of that
+        of a companion that exists.
         """
         await self._require_admin(request)
         file = await read_bytes(request, MAX_FILE_BYTES)
         slug = request.path_params["slug"]
-        companion, notices = await asyncio.to_thread(companion_in, file, slug)
+        card = await asyncio.to_thread(read_card, file, slug)
+        known = await self._services.companions.find(slug) if card.is_lorebook else None
+        companion, notices = await asyncio.to_thread(companion_in, card, slug, known)
         stored = await self._services.companions.put(companion, keep_settings=True)
         await self._services.live_settings.reload(CompanionChanged(stored.id, stored.version))
         return json_response(companion_detail(stored, notices))
@@ -307,7 +321,7 @@ class CardEndpoints:
         await self._require_admin(request)
         file = await read_bytes(request, MAX_FILE_BYTES)
         card = await asyncio.to_thread(read_card, file, request.query_params.get("name"))
-        name = card.data["name"]
+        name = "" if card.is_lorebook else card.data["name"]
         return json_response(CardDetail(slug_of(name), name, card.data, card.notices))
 
     @Operation(
@@ -346,16 +360,22 @@ class CardEndpoints:
         require_scope(await self._services.authenticator.authenticate(request), "admin")
 
 
-def companion_in(file: bytes, slug: str) -> tuple[CompanionFile, list[Notice]]:
-    """Return the companion of a card's file, checked, and what was mended in the card.
+def companion_in(
+    card: ReadCard, slug: str, known: Companion | None
+) -> tuple[CompanionFile, list[Notice]]:
+    """Return the companion of a card's file, checked, and what was mended or is not supported.
+
+    Args:
+        known: the companion that a lorebook is for that is in a file by itself.
 
     Raises:
-        TooLarge, InvalidMessage: as `read_card`; and of the slug and the lorebook.
+        InvalidMessage: the slug or the lorebook is invalid; names the field.
     """
-    card = read_card(file, slug)
-    companion = companion_of(card.data, slug)
+    if known is None:
+        companion = companion_of(card.data, slug)
+    else:
+        companion = with_lorebook(known, card.data["character_book"])
     problem = first_invalid_field(companion)
     if problem is not None:
         raise InvalidMessage(": ".join(problem), param=problem[0])
-    Lorebook.parse(lorebook_in(companion.card))
-    return companion, card.notices
+    return companion, [*card.notices, *check_lorebook(companion.card)]

@@ -241,10 +241,18 @@ _ENVELOPE = frozenset({"spec", "spec_version", "data"})
 
 
 class ReadCard(NamedTuple):
-    """The field `data` of a card, and what was mended in it."""
+    """The field `data` of a card, and what was mended in it.
+
+    Of a lorebook that is in a file by itself, it has only `character_book`.
+    """
 
     data: dict[str, Any]
     notices: list[Notice]
+
+    @property
+    def is_lorebook(self) -> bool:
+        """Whether the file has a lorebook by itself: SillyTavern's world, or a `lorebook_v3`."""
+        return self.data.keys() == {"character_book"}
 
 
 def read_card(file: bytes, slug: str | None = None) -> ReadCard:
@@ -267,6 +275,8 @@ def read_card(file: bytes, slug: str | None = None) -> ReadCard:
 def _card_in_json(raw: bytes, slug: str | None) -> ReadCard:
     notices: list[Notice] = []
     document = _storable(_decoded(raw, notices), "", notices)
+    if _is_lorebook(document):
+        return ReadCard({"character_book": document}, notices[:MAX_NOTICES])
     data = mended_card(_data_of(document, notices), "data", notices)
     if not (data.get("name") or "").strip():
         names = (document.get("name"), data.get("nickname"), slug)
@@ -400,6 +410,17 @@ def _is_exact(number: float) -> bool:
     if isinstance(number, int):
         return abs(number) <= MAX_INTEGER
     return math.isfinite(number) and abs(number) < MAX_NUMBER
+
+
+def _is_lorebook(document: Any) -> bool:
+    """Return whether a document has entries, and of a card at most what lorebooks have, too."""
+    if isinstance(document, dict) and document.get("spec") == "lorebook_v3":
+        document = document.get("data")
+    return (
+        isinstance(document, dict)
+        and isinstance(document.get("entries"), dict | list)
+        and _FIELDS.isdisjoint(document.keys() - {"name", "description"})
+    )
 
 
 def _data_of(document: Any, notices: list[Notice]) -> dict[str, Any]:

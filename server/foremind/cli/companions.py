@@ -13,13 +13,13 @@ from rich.table import Table
 from foremind.app.configuration import load_settings, read_companion
 from foremind.app.core import announcing_database, database_url
 from foremind.cards.card_fields import card_of, companion_of, mended_card
-from foremind.cards.card_file import MAX_FILE_BYTES, CardFormat, read_card, write_card
+from foremind.cards.card_file import MAX_FILE_BYTES, CardFormat, ReadCard, read_card, write_card
 from foremind.cli.running import run, say
 from foremind.domain.clock import SystemClock
-from foremind.domain.companion import CompanionFile, Notice, first_invalid_field
+from foremind.domain.companion import Companion, CompanionFile, Notice, first_invalid_field
 from foremind.domain.errors import InvalidFile, RequestError
 from foremind.domain.settings.settings import Settings
-from foremind.lore.lorebook import Lorebook, lorebook_in
+from foremind.lore.lorebook import check_lorebook, with_lorebook
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.services import RuntimeServices
 from foremind.runtime.supervision import Supervisor
@@ -47,22 +47,26 @@ def list_companions() -> None:
 @app.command("put")
 def put_companion(
     file: Path = typer.Argument(
-        help="TOML file (see examples/wren.toml), or a character card: JSON, PNG or CHARX."
+        help="TOML file (see examples/wren.toml), or a character card: JSON, PNG or CHARX; or a "
+        "lorebook by itself, as SillyTavern's worlds are, for a companion that exists."
     ),
     slug: str | None = typer.Option(
-        None, help="The slug of a card's companion. Default: made of the card's name."
+        None,
+        help="The slug of a card's or lorebook's companion. Default: made of the card's name.",
     ),
 ) -> None:
-    """Create or replace a companion from a TOML file or a character card.
+    """Create or replace a companion from a TOML file or a character card, or give it a lorebook.
 
     Its slug identifies it. A card leaves the settings of a companion that exists as they are. A
     running server uses the new version at once.
     """
-    is_card = file.suffix.lower() != ".toml"
-    companion, notices = _read_card_file(file, slug) if is_card else _read_toml(file, slug)
-    stored = run(
-        _with_store(load_settings(), lambda store: store.put(companion, keep_settings=is_card))
-    )
+    if file.suffix.lower() == ".toml":
+        companion, notices = _read_toml(file, slug)
+        stored = run(_with_store(load_settings(), lambda store: store.put(companion)))
+    else:
+        card = _read_card_file(file, slug)
+        notices = card.notices
+        stored = run(_with_store(load_settings(), lambda store: _put_card(store, card, slug)))
     say(f"{stored.name} ({stored.slug}) is stored as version {stored.version}.")
     for notice in notices:
         say(f"  {notice.field}: {notice.text}")
@@ -97,14 +101,14 @@ def _read_toml(file: Path, slug: str | None) -> tuple[CompanionFile, list[Notice
         if companion.card is not None:
             card = mended_card(companion.card, "card", notices)
             companion = msgspec.structs.replace(companion, card=card)
-        Lorebook.parse(lorebook_in(companion.card))  # refused here rather than ignored by servers
+        notices += check_lorebook(companion.card)  # refused here rather than ignored by servers
     except RequestError as error:
         raise InvalidFile(f"{file}: {error.message}", param=error.param) from None
     return companion, notices
 
 
-def _read_card_file(file: Path, slug: str | None) -> tuple[CompanionFile, list[Notice]]:
-    """Read a character card; return what was mended in it, too.
+def _read_card_file(file: Path, slug: str | None) -> ReadCard:
+    """Read a character card, or a lorebook for the companion of the slug; both are checked.
 
     Raises:
         InvalidFile: naming the field and what was expected.
@@ -112,16 +116,28 @@ def _read_card_file(file: Path, slug: str | None) -> tuple[CompanionFile, list[N
     try:
         with file.open("rb") as opened:
             card = read_card(opened.read(MAX_FILE_BYTES + 1), slug)
-        companion = companion_of(card.data, slug)
-        Lorebook.parse(lorebook_in(companion.card))
+        card = card._replace(notices=[*card.notices, *check_lorebook(card.data)])
     except OSError as error:
         raise InvalidFile(str(error)) from None
     except RequestError as error:
         raise InvalidFile(f"{file}: {error.message}", param=error.param) from None
-    problem = first_invalid_field(companion)
+    if card.is_lorebook:
+        if slug is None:
+            raise InvalidFile(f"{file}: expected --slug, the companion of this lorebook")
+        return card
+    problem = first_invalid_field(companion_of(card.data, slug))
     if problem is not None:
         raise InvalidFile(f"{file}: {': '.join(problem)}; give one with --slug", param=problem[0])
-    return companion, card.notices
+    return card
+
+
+async def _put_card(store: CompanionStore, card: ReadCard, slug: str | None) -> Companion:
+    """Store the companion of a card, or the lorebook of the companion of this slug."""
+    if card.is_lorebook:
+        companion = with_lorebook(await store.find(slug or ""), card.data["character_book"])
+    else:
+        companion = companion_of(card.data, slug)
+    return await store.put(companion, keep_settings=True)
 
 
 async def _with_store(

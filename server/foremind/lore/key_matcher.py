@@ -13,7 +13,7 @@ import msgspec
 import re2
 
 from foremind.lore.javascript_patterns import JS_FLAGS, LITERAL, re2_syntax
-from foremind.text.folding import folded
+from foremind.text.folding import caseless, folded
 
 MAX_SCANNED_CHARS = 8_000  # of a message: its end
 MAX_SCANNED_BY_PATTERNS = 2_000  # likewise, by patterns
@@ -29,6 +29,7 @@ _UNSPACED += "\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff66-\uff9f\U00020000-\U0
 _MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0dff"
 _LETTER = re.compile(f"(?![{_UNSPACED}])(?:[^\\W_]|[{_MARKS}])")
 _WORD = re.compile(f"(?:(?![{_UNSPACED}])(?:[^\\W_]|[{_MARKS}]))+")
+_ENDS_OF_NAMES = ("#", "+")  # of one letter: "C" is neither "C#" nor "C++"
 # Categories of signs that are no part of a word that they touch: brackets, and symbols as emoji.
 _APART = {"Ps", "Pe", "Pi", "Pf", "So", "Sk"}
 
@@ -99,8 +100,8 @@ class KeyMatcher:
 
 def _as_key(text: str, *, case_sensitive: bool = False) -> str:
     """Return a text or a plain key as they are compared, with white space as one space each."""
-    text = " ".join(folded(text, lower=not case_sensitive).split())
-    return text if case_sensitive else text.casefold()
+    text = folded(text, lower=False) if case_sensitive else caseless(text)
+    return " ".join(text.split())
 
 
 class _PlainIndex:
@@ -149,7 +150,10 @@ def _begins_word(text: str, start: int, key: str) -> bool:
 
 def _ends_word(text: str, start: int, key: str) -> bool:
     """Return whether what follows a key in a text is no part of a word with it: 7 in "C#7" is."""
-    return _LETTER.match(text, start + len(key)) is None or _is_apart(key[-1])
+    following = text[start + len(key) : start + len(key) + 1]
+    if len(key) == 1 and following in _ENDS_OF_NAMES:
+        return False
+    return _LETTER.match(following) is None or _is_apart(key[-1])
 
 
 def _is_apart(character: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from foremind.domain.companion import Notice
+from foremind.domain.companion import Companion, CompanionFile, Notice
 from foremind.domain.errors import InvalidMessage
 from foremind.lore.book_fields import (
     NOT_SUPPORTED,
@@ -309,6 +309,28 @@ def lorebook_in(card: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if isinstance(book, Mapping) and book.get("spec") == "lorebook_v3":
         book = book.get("data")
     return book if isinstance(book, Mapping) and book.get("entries") else {}
+
+
+def check_lorebook(card: Mapping[str, Any] | None) -> list[Notice]:
+    """Return what of the lorebook in a card does not work, or is not supported.
+
+    Raises:
+        InvalidMessage: it exceeds a bound; names the field.
+    """
+    return Lorebook.parse(lorebook_in(card)).notices()
+
+
+def with_lorebook(companion: Companion, document: Mapping[str, Any]) -> CompanionFile:
+    """Return a companion with the lorebook of a file in the place of its own."""
+    card = {**(companion.card or {}), "character_book": book_in(document)}
+    return CompanionFile(
+        companion.slug,
+        companion.name,
+        companion.persona,
+        companion.greeting,
+        companion.settings,
+        card,
+    )
 
 
 _NOTICES: Mapping[ProblemCode, str] = {

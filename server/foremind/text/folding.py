@@ -33,13 +33,19 @@ _MAX_EXPANSION, _SHORT_TEXT_CHARS = 2, 64
 _OPTIONAL = re.compile(
     "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06ed\ufe0e\ufe0f]"
 )
-# One sign for the kinds of a quotation mark and of a hyphen; alef with and without its signs.
+# One sign for the kinds of a quotation mark, and of a hyphen.
 _SAME = str.maketrans(
     dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb", '"')
     | dict.fromkeys("\u201a\u201b\u05f3", "'")
+    | {"\u05f4": '"', "\u301c": "~"}
     | dict.fromkeys("\u05be\u2010\u2011\u2012\u2013\u2212", "-")
+    # Letters of Arabic that keyboards and habits exchange, and its digits.
     | dict.fromkeys("\u0622\u0623\u0625\u0671", "\u0627")
+    | {"\u0629": "\u0647", "\u0649": "\u064a", "\u06cc": "\u064a", "\u06a9": "\u0643"}
+    | {chr(zero + digit): str(digit) for zero in (0x660, 0x6F0) for digit in range(10)}
 )
+# Letters that differ by language or habit in what is lower case or written at all: I and Ё.
+_CASELESS = str.maketrans("\u0131\u0451", "i\u0435")
 _ARABIC = re.compile("[\u0621-\u064a]")
 # The Arabic article, with what is written as one word with it; "Allah" is a word without one.
 _ARTICLE = re.compile(
@@ -75,3 +81,8 @@ def folded(text: str, *, lower: bool = True) -> str:
         text = text.translate(_SAME)
     # The lower case of İ is i with a dot above.
     return text.lower().replace("i\u0307", "i") if lower else text.replace("\u0130", "I")
+
+
+def caseless(text: str) -> str:
+    """Return a folded text that is the same in any case, of any language."""
+    return folded(text).casefold().translate(_CASELESS)

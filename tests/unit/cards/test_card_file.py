@@ -90,7 +90,7 @@ def nested(levels: int) -> bytes:
         (b'{"name": 1', "card"),
         (b"[" * 100_000, "card"),
         (nested(card_file.MAX_NESTING), "card"),
-        (b'{"spec": "lorebook_v3", "data": {"entries": []}}', "card"),
+        (b'{"spec": "lorebook_v3", "data": {"entries": 3}}', "card"),
         (b'{"spec": "chara_card_v2"}', "card"),
         (b'{"spec": "chara_card_v2", "data": []}', "card"),
         (b'{"spec": "chara_card_v2", "data": {"description": "x"}}', "data.name"),
@@ -113,6 +113,24 @@ def test_what_is_no_card_is_refused(file: bytes, param: str) -> None:
         read_card(file)
     assert refused.value.param == param
     assert len(refused.value.message) < 300
+
+
+@pytest.mark.parametrize(
+    ("file", "is_lorebook"),
+    [
+        (b'{"entries": {"0": {"uid": 0, "key": ["x"]}}}', True),
+        (b'{"name": "World", "description": "x", "entries": []}', True),
+        (b'{"spec": "lorebook_v3", "data": {"entries": []}}', True),
+        (b'{"name": "Mara", "entries": 3}', False),
+        (b'{"name": "Mara", "first_mes": "Hi", "entries": []}', False),
+        (document(V2), False),
+    ],
+)
+def test_a_lorebook_by_itself_is_known_by_its_entries(file: bytes, is_lorebook: bool) -> None:
+    """And by having nothing of a character."""
+    card = read_card(file)
+    assert card.is_lorebook is is_lorebook
+    assert is_lorebook or "name" in card.data
 
 
 @pytest.mark.parametrize(
