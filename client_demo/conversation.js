@@ -4,7 +4,7 @@ import { $, button, make, textOf } from "./elements.js";
 import { face } from "./faces.js";
 import { say, sayValue } from "./language.js";
 import { markdown } from "./markdown.js";
-import { isSampleTurn } from "./samples.js";
+import { isImportedTurn, isSampleTurn } from "./samples.js";
 
 const NOTHING = { id: null, item: null, reply: null, index: 0, count: 1, answering: false };
 
@@ -35,7 +35,11 @@ export class Conversation {
     const sample = turns.filter(isSampleTurn);
     if (sample.length) this.#showSample(sample);
     if (companion.greeting) this.add("companion", companion.greeting);
-    for (const turn of own) this.#showTurn(turn);
+    const imported = own.findIndex(isImportedTurn);
+    own.forEach((turn, place) => {
+      if (place === imported) this.#divide(say("imported.note"));
+      this.#showTurn(turn);
+    });
     if (this.#last.id === this.#cutOff?.id && !this.#last.reply) this.#last.item.after(this.#cutOff.item);
     else this.#cutOff = null;
     this.#showActions();
@@ -209,7 +213,11 @@ export class Conversation {
     const head = make("li", { className: "divider", id: "sample-note" }, make("span", { textContent: say("sample.note") }), erase);
     $("turns").append(head);
     for (const turn of turns) this.add(turn.speaker, turn.text, turn.turn_id).classList.add("sample");
-    $("turns").append(make("li", { className: "divider", textContent: say("sample.end") }));
+    this.#divide(say("sample.end"));
+  }
+
+  #divide(text) {
+    $("turns").append(make("li", { className: "divider", textContent: text }));
   }
 
   /** What can be done about the last exchange, at its message and its reply. */

@@ -5,7 +5,6 @@ import { counted, sure } from "./forgetting.js";
 import { failure, moment, origin, say, sayCount, sayValue } from "./language.js";
 
 const LAYERS = ["profile", "hot", "scratchpad", "vault", "questions", "topics", "episodes", "summary", "opening"];
-const EXPORT = "foremind.relationship"; // what the file of an export says that it is
 const PAGE = 200; // memories, or turns, that are fetched at once
 
 export class MemoryPanel {
@@ -166,9 +165,11 @@ export class MemoryPanel {
   async #import(input) {
     const [file] = input.files;
     input.value = "";
-    const exported = await read(file);
-    if (exported?.format !== EXPORT) throw new Error(say("import.wrong", { file: file.name }));
-    return this.#mind.restore(exported);
+    try {
+      return await this.#mind.restore(file);
+    } catch (error) {
+      throw error.status === 400 ? new Error(say("import.wrong", { file: file.name })) : error;
+    }
   }
 
   /** Forget what a path names, unless it is more than the player meant. */
@@ -208,20 +209,16 @@ export class MemoryPanel {
 }
 
 /** What a file of JSON says; null if it is none. */
-async function read(file) {
-  const text = await file.text();
-  try {
-    return JSON.parse(text);
-  } catch {
-    return null;
-  }
-}
-
 /** What the server did, in words; nothing if the player did not mean it. */
 function outcome(answer) {
   if (!answer) return say("undo.done");
   if ("memories" in answer) return say("panel.forgotten", counted(answer));
   if ("exported" in answer) return say("panel.exported", { turns: sayCount("turn-count", answer.exported) });
+  if ("program" in answer) {
+    const { program, turns, notices } = answer;
+    const imported = say("panel.imported", { program, turns: sayCount("turn-count", turns) });
+    return [imported, ...notices.map(({ field, text }) => `${field}: ${text}`)].join("\n");
+  }
   return say("panel.done");
 }
 

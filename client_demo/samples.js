@@ -9,6 +9,11 @@ export function isSampleTurn({ message_id: own, reply_to: asked }) {
   return (own ?? asked ?? "").startsWith(MARK);
 }
 
+/** Whether a turn, or the message that it answers, came from another program. */
+export function isImportedTurn({ message_id: own, reply_to: asked }) {
+  return (own ?? asked ?? "").startsWith("import-");
+}
+
 /** The sample of a companion: questions to ask, and a past as an export; null if there is none. */
 export async function sampleOf(slug) {
   return NAMES.has(slug) ? (await fetch(`samples/${slug}.json`)).json() : null;

@@ -19,6 +19,7 @@ from tests.acceptance.test_demo_page import (  # noqa: F401 - fixtures
 )
 from tests.conftest import RunningServer, StartServer, owner_of
 from tests.unit.auth.test_access_tokens import SECRET, token
+from tests.unit.memory.test_foreign_chats import TAVERN
 
 CARD: dict[str, Any] = {
     "spec": "chara_card_v2",
@@ -328,3 +329,26 @@ async def test_players_with_tokens_are_offered_no_editor(start: StartServer, pag
     await expect(page.locator("#open-panel")).to_be_visible()
     await expect(page.locator("#open-editor")).to_be_hidden()
     await expect(page.locator("#turns li.sample")).to_have_count(0)
+
+
+async def test_a_chat_of_another_program_is_imported_on_the_page(
+    start: StartServer,
+    page: Page,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """And shown as such, with what could not be read."""
+    server = await start()
+    await enter(page, server)
+    await page.click("#open-panel")
+    page.once("dialog", lambda dialog: dialog.accept())
+    await page.click("#forget-all")  # the sample past
+    await expect(page.locator("#panel-notice")).not_to_have_text("\u00a0")
+    chat = tmp_path / "Wren - 2024-7-12@01h31m37s.jsonl"
+    chat.write_bytes(TAVERN + b"\n{broken")
+    await page.locator("#import").set_input_files(chat)
+    notice = page.locator("#panel-notice")
+    await expect(notice).to_contain_text("Imported from SillyTavern: 3 turns.")
+    await expect(notice).to_contain_text("line 5: expected JSON")
+    await page.click("#close-panel")
+    await expect(page.locator("#turns")).to_contain_text("Imported from another program")
+    await expect(page.locator("#turns")).to_contain_text("Bo is my dog.")

@@ -194,13 +194,20 @@ export class Foremind extends EventTarget {
      */
     eraseUser(): Promise<object>;
     /**
-     * Restore what was exported, as this user's relationship with this companion.
-     * @param {object} exported
-     * @returns {Promise<{id: string}>}
+     * Restore what was exported, as this user's relationship with this companion; also another
+     * program's file.
+     * @param {object | Blob} exported
+     * @returns {Promise<{id: string, program: string, turns: number, notices: {field: string, text: string}[]}>}
      * @throws {Error} saying why it could not be done
      */
-    restore(exported: object): Promise<{
+    restore(exported: object | Blob): Promise<{
         id: string;
+        program: string;
+        turns: number;
+        notices: {
+            field: string;
+            text: string;
+        }[];
     }>;
     /** Leave for good. */
     close(): void;

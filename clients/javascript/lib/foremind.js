@@ -381,9 +381,10 @@ export class Foremind extends EventTarget {
   }
 
   /**
-   * Restore what was exported, as this user's relationship with this companion.
-   * @param {object} exported
-   * @returns {Promise<{id: string}>}
+   * Restore what was exported, as this user's relationship with this companion; also another
+   * program's file.
+   * @param {object | Blob} exported
+   * @returns {Promise<{id: string, program: string, turns: number, notices: {field: string, text: string}[]}>}
    * @throws {Error} saying why it could not be done
    */
   restore(exported) {
@@ -403,11 +404,12 @@ export class Foremind extends EventTarget {
     const headers = new Headers();
     if (token) headers.set("authorization", `Bearer ${token}`);
     else if (this.#relationship) target.searchParams.set("user", this.#relationship.user);
-    if (body) headers.set("content-type", "application/json");
+    const isFile = body instanceof Blob;
+    if (body) headers.set("content-type", isFile ? "application/octet-stream" : "application/json");
     const keepalive = method === "DELETE"; // also when the page is left at once
-    const answer = await fetch(target, { method, headers, keepalive, body: body && JSON.stringify(body) });
+    const answer = await fetch(target, { method, headers, keepalive, body: isFile ? body : body && JSON.stringify(body) });
     const result = await answer.json();
-    if (!answer.ok) throw new Error(result.error.message);
+    if (!answer.ok) throw Object.assign(new Error(result.error.message), { status: answer.status });
     return result;
   }
 

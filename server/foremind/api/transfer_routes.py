@@ -1,5 +1,7 @@
-"""Export and import of relationships as JSON files."""
+"""Export and import of relationships as JSON files, and import of other programs' chats."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -7,12 +9,14 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from foremind.api.dependencies import RelationshipServices, read_json, resolve_relationship
+from foremind.api.dependencies import RelationshipServices, read_bytes, resolve_relationship
+from foremind.api.json_bodies import decode_json
 from foremind.api.operations import TEXT, Operation
-from foremind.api.responses import CreatedResponse, json_response
+from foremind.api.responses import json_response
 from foremind.auth.authority import require_scope
 from foremind.auth.principal import Principal
-from foremind.domain.errors import NotAllowed
+from foremind.domain.companion import Notice
+from foremind.domain.errors import InvalidMessage, NotAllowed
 from foremind.domain.export_file import Export, with_user_as_author
 from foremind.domain.policy import overlay_settings, policy_for
 from foremind.domain.settings.setting_levels import (
@@ -23,10 +27,23 @@ from foremind.domain.settings.setting_levels import (
     set_names,
 )
 from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings, Settings
-from foremind.llm.chat_model import MAX_CHARS_PER_TOKEN
-from foremind.memory.import_relationship import ImportLimits
+from foremind.memory.foreign_chats import ForeignPast, is_foreign
+from foremind.memory.import_relationship import ImportLimits, read_chats
 
 _MAX_IMPORT_BYTES = 64_000_000
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """A relationship that was imported, which program wrote the file, and what is missing.
+
+    `notices` are what could not be read of another program's file, each by its first place in it.
+    """
+
+    id: str
+    program: str
+    sessions: int
+    turns: int
+    notices: Sequence[Notice]
 
 
 class TransferEndpoints:
@@ -70,13 +87,14 @@ class TransferEndpoints:
     @Operation(
         "POST",
         "/v1/relationships/import",
-        CreatedResponse,
+        Imported,
         status=201,
         body=Export,
         query={
             "companion": TEXT
             | {"description": "The slug of the companion. Default: the one named in the file."}
         },
+        file_types=("application/octet-stream", "application/zip", "application/x-ndjson"),
         scope="memory:write",
     )
     async def import_relationship(self, request: Request) -> Response:
@@ -86,19 +104,35 @@ class TransferEndpoints:
         model. Nothing may have been said with the companion yet (409). Everything in the file is
         validated, and nothing is stored if anything is invalid. Vectors are computed again, and the
         audit trail is not imported. Records made by the `developer` become the user's, unless the
-        token has the scope `admin`.
+        token has the scope `admin`. Another program's file is taken, too: a chat of SillyTavern, an
+        export of ChatGPT or Character.AI, a dump of mem0, or a zip archive of these. What was said
+        is then remembered in the background, with its dates, and the ids of its messages begin
+        with `import-`; `notices` lists what could not be read.
         """
         services = self._services
         principal = await services.authenticator.authenticate(request)
         require_scope(principal, "memory:write")
-        check = _import_limits(services.runtime.settings).check
-        body = await read_json(request, Export, _MAX_IMPORT_BYTES, check)
-        slug = request.query_params.get("companion") or body.companion
+        server, now = services.runtime.settings, services.runtime.clock.now()
+        raw = await read_bytes(request, _MAX_IMPORT_BYTES)
+        known = await services.stores.users.get(principal.effective_user_id)
+        slug = request.query_params.get("companion")
+        past: ForeignPast | None = None
+        foreign = is_foreign(raw)
+        if not foreign:
+            body = await decode_json(raw, Export, ImportLimits.of(server).check)
+            slug = slug or body.companion
+        elif not slug:
+            raise InvalidMessage("companion: expected the slug of one", param="companion")
         if not principal.may_open(slug):
             raise NotAllowed(
                 "companion: the token does not allow this companion", param="companion"
             )
         companion = await services.stores.companions.find(slug)
+        if foreign:
+            name = principal.name if principal.states_name else None
+            user = (principal.effective_user_id, name, known)
+            past = await asyncio.to_thread(read_chats, [raw], companion, user, server, now)
+            body = past.export
         settings = _relationship_settings(
             body.settings, companion.settings, services.runtime.settings, principal
         )
@@ -106,7 +140,6 @@ class TransferEndpoints:
             effective_settings(companion.settings, settings, services.runtime.settings),
             services.runtime.settings,
         )
-        known = await services.stores.users.get(principal.effective_user_id)
         texts = sum(len(turn.text.encode()) for turn in body.turns)
         await services.stores.quota.admit(
             None if known is None else known.id, texts, len(body.turns)
@@ -118,10 +151,20 @@ class TransferEndpoints:
             settings,
             actor=principal.user_id,
             read_in_exchange=policy.storage.read_in_exchange,
-            now=services.runtime.clock.now(),
+            now=now,
+            program="" if past is None else past.program,
         )
         services.background_worker.wake(id_)
-        return json_response({"id": str(id_)}, 201)
+        return json_response(
+            Imported(
+                str(id_),
+                "Foremind" if past is None else past.program,
+                len(body.sessions),
+                len(body.turns),
+                [] if past is None else past.notices,
+            ),
+            201,
+        )
 
     @Operation("GET", "/v1/schemas/export", dict[str, Any], scope="")
     async def export_schema(self, request: Request) -> Response:
@@ -150,10 +193,3 @@ def _relationship_settings(
         return RelationshipSettings(operator=settings)
     check_player(settings, set_names(settings), companion, server)
     return RelationshipSettings(user=settings)
-
-
-def _import_limits(settings: Settings) -> ImportLimits:
-    """Return the limits on imported messages and replies; a reply may quote its message."""
-    message_chars = settings.max_text_chars
-    reply_chars = message_chars + settings.llm_max_tokens * MAX_CHARS_PER_TOKEN
-    return ImportLimits(message_chars, reply_chars)

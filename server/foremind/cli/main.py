@@ -6,7 +6,7 @@ import typer
 
 from foremind import __version__
 from foremind.app.configuration import load_settings
-from foremind.cli import chat, companions, db, files, models, serve, tokens
+from foremind.cli import chat, companions, db, files, imports, models, serve, tokens
 from foremind.cli.running import add_evaluation_command
 from foremind.domain.errors import ForemindError
 from foremind.runtime.logs import configure_logging
@@ -39,6 +39,7 @@ app.add_typer(companions.app, name="companions")
 app.add_typer(models.app, name="models")
 app.add_typer(db.app, name="db")
 app.add_typer(files.app, name="files")
+app.command("import")(imports.import_chats)
 
 
 def _print_version(requested: bool) -> None:

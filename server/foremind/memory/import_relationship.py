@@ -5,12 +5,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from zoneinfo import ZoneInfo
 
 import msgspec
 
+from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.export_file import Export, ExportedTurn
 from foremind.domain.memory import MemoryText
+from foremind.domain.policy import policy_for
 from foremind.domain.record import (
     MAX_CONTENT_CHARS,
     MAX_LIST_ITEMS,
@@ -21,15 +24,18 @@ from foremind.domain.record import (
     VECTOR_SEARCHED_LAYERS,
     search_text,
 )
-from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings
+from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings, Settings
 from foremind.domain.storable_text import check_storable
 from foremind.domain.turn import ExchangeTurn, Speaker
 from foremind.domain.user import (
     LANGUAGE_EXPECTED,
     TIME_ZONE_EXPECTED,
+    UTC,
+    User,
     language_of,
     time_zone_of,
 )
+from foremind.llm.chat_model import MAX_CHARS_PER_TOKEN
 from foremind.memory.contextual_embedding import (
     WINDOW_RADIUS,
     Vector,
@@ -37,28 +43,29 @@ from foremind.memory.contextual_embedding import (
     standalone_text,
 )
 from foremind.memory.exclusive_facts import facts_in
+from foremind.memory.foreign_chats import ForeignPast, read_foreign
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.fair_queue import ConnectionQueue
 from foremind.runtime.supervision import run_or_offload
 from foremind.storage.transfer_store import CreatedRelationship, TransferStore
 
-_MAX_TURNS = 50_000  # of one relationship
+MAX_TURNS = 50_000  # of one relationship
 #: Maximum length of the lists of a file; any other list has at most MOST_LISTED elements.
 MAX_ELEMENTS: Mapping[str, int] = {
-    "sessions": _MAX_TURNS,
-    "turns": _MAX_TURNS,
-    "memories": _MAX_TURNS,
-    "memories.again": _MAX_TURNS,
+    "sessions": MAX_TURNS,
+    "turns": MAX_TURNS,
+    "memories": MAX_TURNS,
+    "memories.again": MAX_TURNS,
     "records": MAX_RECORDS,
-    "records.turns": _MAX_TURNS,
+    "records.turns": MAX_TURNS,
     "records.sources": MAX_RECORDS,
     "revisions": MAX_RECORDS * MAX_REVISIONS,
-    "changes": 2 * _MAX_TURNS,
-    "audit": 4 * _MAX_TURNS,
+    "changes": 2 * MAX_TURNS,
+    "audit": 4 * MAX_TURNS,
     "progress.dismissed": 2 * MAX_RECORDS,
     "progress.remade": MAX_RECORDS,
-    "progress.remade.turns": _MAX_TURNS,
+    "progress.remade.turns": MAX_TURNS,
 }
 _CONTENT = frozenset({"records.content", "revisions.content"})
 _UTTERANCES = frozenset({"turns.text", "memories.content"})
@@ -70,6 +77,12 @@ class ImportLimits:
 
     user_chars: int
     companion_chars: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> "ImportLimits":
+        """Return the limits of a server; a reply may quote its message."""
+        reply_chars = settings.llm_max_tokens * MAX_CHARS_PER_TOKEN
+        return cls(settings.max_text_chars, settings.max_text_chars + reply_chars)
 
     def check(self, part: object, path: str) -> None:
         """Make sure that a part of a file can be stored, and has no text or list over its limit.
@@ -121,6 +134,35 @@ class ImportLimits:
         return max(MAX_CONTENT_CHARS, self.user_chars) if kind in _CONTENT else MAX_TITLE_CHARS
 
 
+def read_chats(
+    files: Sequence[bytes],
+    companion: Companion,
+    user: tuple[str, str | None, User | None],
+    server: Settings,
+    now: datetime,
+) -> ForeignPast:
+    """Return what files of other programs tell of a companion and a user.
+
+    Args:
+        user: the id, the name if one is stated, and what is known of the user.
+
+    Raises:
+        InvalidMessage, TooLarge: as `read_foreign`.
+    """
+    user_id, name, known = user
+    limits = ImportLimits.of(server)
+    return read_foreign(
+        files,
+        companion.slug,
+        (name if known is None else known.name, user_id),
+        max_chars={"user": limits.user_chars, "companion": limits.companion_chars},
+        session=policy_for(companion.settings, server).layers.session,
+        zone=UTC if known is None else ZoneInfo(known.time_zone),
+        now=now,
+        max_turns=MAX_TURNS,
+    )
+
+
 _MAX_RUNNING = 2  # imports of this process at once: each holds a file, and vectors
 _MAX_WAITING = 1  # further imports of one user
 _WAIT_TIMEOUT_S = 600.0  # as long as a large import takes
@@ -147,6 +189,7 @@ class RelationshipImporter:
         actor: str,
         read_in_exchange: bool,
         now: datetime,
+        program: str = "",
     ) -> int:
         """Restore an export for a user; return the relationship's id.
 
@@ -155,6 +198,8 @@ class RelationshipImporter:
             own: the relationship's settings.
             actor: who requested it, for the audit trail.
             read_in_exchange: whether the companion's memories are embedded with their neighbours.
+            program: another one, if that has written what is imported: what was said is then
+                remembered in the background, as if it had been said here.
 
         Raises:
             InvalidMessage: the file contradicts itself.
@@ -164,8 +209,14 @@ class RelationshipImporter:
         """
         async with self._running.turn(user_id):
             await asyncio.to_thread(check, export)
-            created = await self._create(export, companion[1], read_in_exchange=read_in_exchange)
-            return await self._store.write(user_id, companion[0], export, own, created, actor, now)
+            created = CreatedRelationship({}, {}, {}, {}, ())
+            if not program:
+                created = await self._create(
+                    export, companion[1], read_in_exchange=read_in_exchange
+                )
+            return await self._store.write(
+                user_id, companion[0], export, own, created, actor, now, program
+            )
 
     async def _create(
         self, export: Export, companion_name: str, *, read_in_exchange: bool

@@ -30,6 +30,7 @@ from foremind.domain.memory import Fact, MemoryText, NewMemory, Reason
 from foremind.domain.record import Details, NewRecord
 from foremind.domain.relationship import ChangeSet, relationship_id_of
 from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings
+from foremind.domain.step import RULES_PLACE
 from foremind.domain.user import User
 from foremind.storage.database import Database, DatabaseConnection
 from foremind.storage.memory_store import store_memories
@@ -155,6 +156,7 @@ class TransferStore:
         made: CreatedRelationship,
         actor: str,
         now: datetime,
+        program: str = "",
     ) -> int:
         """Restore an export as a user's relationship with a companion; return its id.
 
@@ -163,6 +165,8 @@ class TransferStore:
         Args:
             own: the relationship's settings, limited to what the importing user may set.
             actor: the importing user, for the audit trail.
+            program: another one, if that has written what is imported: turns are then ingested
+                as if they had been said here.
 
         Raises:
             Conflict: the relationship is not empty.
@@ -182,8 +186,10 @@ class TransferStore:
             writer = _ExportWriter(transaction, user.id, self._fingerprint, now)
             await writer.sessions(export)
             await writer.turns(export, made)
+            if program:
+                await writer.enqueue()
             await writer.memories(export, made)
-            await writer.records(export, made, actor)
+            await writer.records(export, made, actor, program)
             await writer.progress(export, own)
             await writer.expired(made)  # last: records cannot be derived from expired turns
             await transaction.finish()
@@ -262,6 +268,12 @@ class _ExportWriter:
                 raise Conflict("The file contains something twice.")
             self._turns[turn.id] = row["id"]
 
+    async def enqueue(self) -> None:
+        turns = sorted(self._turns.values())
+        await self._connection.execute(
+            "enqueue_turns", self._id, "ingest", turns, RULES_PLACE, self._now
+        )
+
     async def expired(self, made: CreatedRelationship) -> None:
         turns = [self._turns[turn_id] for turn_id in made.expired]
         await self._connection.execute("import_expired", self._id, turns, self._now)
@@ -294,7 +306,9 @@ class _ExportWriter:
                     change.changed_at,
                 )
 
-    async def records(self, export: Export, made: CreatedRelationship, actor: str) -> None:
+    async def records(
+        self, export: Export, made: CreatedRelationship, actor: str, program: str
+    ) -> None:
         changes = RecordChanges(self._transaction, self._fingerprint, self._now)
         for record in export.records:
             self._records[record.id] = await self._add_record(record, made, changes)
@@ -305,7 +319,9 @@ class _ExportWriter:
         for record in export.records:
             await self._complete_record(record, revisions_of.get(record.id, []), changes)
         await changes.check_total_size("records")
-        await changes.audit(actor, "import", f"{len(export.turns)} turns")
+        await changes.audit(
+            actor, "import", f"{len(export.turns)} turns" + (f" of {program}" if program else "")
+        )
         await changes.finish()
 
     async def progress(self, export: Export, own: RelationshipSettings) -> None:

@@ -1,0 +1,61 @@
+"""`foremind import`: chats and memories of other programs, as a relationship."""
+
+from pathlib import Path
+
+import typer
+
+from foremind.app.configuration import load_settings
+from foremind.app.core import core
+from foremind.cli.running import run, say
+from foremind.domain.errors import InvalidFile, RequestError
+from foremind.domain.settings.settings import RelationshipSettings
+from foremind.memory.foreign_chats import ForeignPast
+from foremind.memory.import_relationship import RelationshipImporter, read_chats
+from foremind.storage.transfer_store import TransferStore
+
+
+def import_chats(
+    files: list[Path] = typer.Argument(
+        help="Chats of SillyTavern (JSONL), exports of ChatGPT or Character.AI, or a dump of mem0; "
+        "also in a zip archive."
+    ),
+    companion: str = typer.Option(help="Slug of the companion who is to remember them."),
+    user: str = typer.Option("player", help="Id of the user who said it."),
+) -> None:
+    """Import chats of other programs as one relationship, with their dates.
+
+    Nothing may have been said with the companion yet. A server, running or started later, remembers
+    what was said in the background.
+    """
+    try:
+        contents = [file.read_bytes() for file in files]
+    except OSError as error:
+        raise InvalidFile(str(error)) from None
+
+    async def write() -> ForeignPast:
+        async with core(load_settings(), say=say) as built:
+            server, now = built.runtime.settings, built.runtime.clock.now()
+            chosen = await built.stores.companions.find(companion)
+            known = await built.stores.users.get(user)
+            try:
+                past = read_chats(contents, chosen, (user, None, known), server, now)
+            except RequestError as error:
+                raise InvalidFile(", ".join(map(str, files)) + f": {error.message}") from None
+            store = TransferStore(built.database, built.embedder.manifest.fingerprint)
+            await RelationshipImporter(store, built.embedder, built.ingester).restore(
+                user,
+                (chosen.id, chosen.name),
+                past.export,
+                RelationshipSettings(),
+                actor="operator",
+                read_in_exchange=True,
+                now=now,
+                program=past.program,
+            )
+            return past
+
+    past = run(write())
+    turns, sessions = len(past.export.turns), len(past.export.sessions)
+    print(f"Imported {turns} turns in {sessions} sessions of {past.program}.")
+    for notice in past.notices:
+        print(f"  {notice.field}: {notice.text}")

@@ -1,0 +1,490 @@
+"""Chats and memories in the files of other programs, made into a relationship. Pure.
+
+Read are SillyTavern's chats (JSON lines), ChatGPT's export (`conversations.json`), histories of
+Character.AI as its own interface and the tools for it give them, and what `get_all` of mem0
+returns; alone or several in a zip archive. The formats are those that these programs, or those who
+read them, have in their sources; what is in a file and cannot be read is listed, never guessed.
+"""
+
+import io
+import json
+import re
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+from uuid import uuid4
+from zoneinfo import ZoneInfo
+
+from foremind.domain.companion import Notice
+from foremind.domain.errors import InvalidMessage, TooLarge
+from foremind.domain.export_file import Export, ExportedSession, ExportedTurn
+from foremind.domain.settings.settings import CompanionSettings
+from foremind.domain.storable_text import storable
+from foremind.domain.turn import Speaker
+
+MAX_DOCUMENT = 16_000_000  # characters of JSON that are decoded at once
+MAX_ARCHIVE_BYTES = 256_000_000  # of all files of an archive, unpacked
+_HEAD_BYTES = 65_536  # by which a file is known
+_MAX_FILES = 10_000  # of an archive
+_MAX_USER_CHARS = 64  # of a name
+_MAX_REASONS = 100  # that are listed
+_MILLISECONDS = 1e11  # since the epoch; what is less are seconds
+_EARLIEST = datetime(1990, 1, 1, tzinfo=UTC)
+_NO_NAMES = frozenset({"", "user", "you", "unused", "none", "system"})
+_ARCHIVE = b"PK\x03\x04"
+_OWN = re.compile(rb'"format"\s*:\s*"foremind\.relationship"|"exported_at"\s*:')
+_FOREIGN = re.compile(
+    rb"\A\s*\[|\A(?:\xff\xfe|\xfe\xff)|\A" + _ARCHIVE + rb'|"(?:mapping|chat_metadata|mes|'
+    rb'candidates|is_human|msgs|histories|memory|results)"\s*:'
+)
+#: Dates as SillyTavern has written them: 2024-7-12@01h31m37s, 2024-6-5 @14h 56m 50s 682ms, in UTC.
+_HUMANIZED = re.compile(r"(\d{4})-(\d\d?)-(\d\d?) ?@(\d\d?)h ?(\d\d?)m ?(\d\d?)s")
+_ENGLISH = "%B %d, %Y %I:%M%p"  # June 19, 2023 2:20pm
+_SPACE = re.compile(r"[\s,]*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Something that somebody said; `event` is the id of what a program remembers instead."""
+
+    speaker: Speaker
+    text: str
+    at: datetime | None
+    event: str = ""
+
+
+@dataclass(slots=True)
+class _Past:
+    """What files say: conversations, and what could not be read of them."""
+
+    zone: ZoneInfo
+    program: str = ""
+    conversations: list[list[_Said]] = field(default_factory=list)
+    names: Counter[str] = field(default_factory=Counter)
+    unread: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def leave_out(self, place: str, reason: str) -> None:
+        """Record what could not be read; the first place counts."""
+        first, count = self.unread.get(reason, (place, 0))
+        if count or len(self.unread) < _MAX_REASONS:
+            self.unread[reason] = first, count + 1
+
+    def notices(self) -> list[Notice]:
+        """Return what could not be read, and how often it was found."""
+        return [
+            Notice(place, reason + (f"; {count} in all" if count > 1 else ""))
+            for reason, (place, count) in self.unread.items()
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignPast:
+    """A relationship that another program's files tell of, and what could not be read of them."""
+
+    program: str
+    export: Export
+    notices: Sequence[Notice]
+
+
+def is_foreign(file: bytes) -> bool:
+    """Return whether a file may be another program's, and is no export of this one."""
+    head = file[:_HEAD_BYTES]
+    return _FOREIGN.search(head) is not None and _OWN.search(head) is None
+
+
+def read_foreign(
+    files: Sequence[bytes],
+    companion: str,
+    user: tuple[str | None, str],
+    *,
+    max_chars: Mapping[Speaker, int],
+    session: timedelta,
+    zone: ZoneInfo,
+    now: datetime,
+    max_turns: int,
+) -> ForeignPast:
+    """Return what files of other programs tell, as one relationship.
+
+    Args:
+        companion: its slug.
+        user: the name, if it is known, and what to call them if the files name nobody either.
+        max_chars: of what one says.
+        session: after such a pause another session begins.
+        zone: of the user, for dates that have none.
+
+    Raises:
+        InvalidMessage: nothing of them can be read.
+        TooLarge: they exceed a bound.
+    """
+    past = _Past(zone)
+    for file in files:
+        for name, content in _unpacked(file) if file.startswith(_ARCHIVE) else [("", file)]:
+            past.conversations.append([])
+            loose: list[dict[str, Any]] = []  # messages of Character.AI that nothing is around
+            for place, document in _documents(content, past):
+                if isinstance(document, dict) and _is_character_ai(document):
+                    loose.append(document)
+                else:
+                    _read(document, name + place, past)
+            if loose:
+                _read_character_ai_chat(loose, name, past)
+    said = _in_order(past, max_chars, session, now)
+    if not said:
+        raise InvalidMessage(
+            "body: expected a chat of SillyTavern, an export of ChatGPT or Character.AI, or a dump "
+            "of mem0" + "".join(f"; {notice.field}: {notice.text}" for notice in past.notices()),
+            param="body",
+        )
+    while sum(map(len, said)) > max_turns:
+        past.leave_out("body", f"more than {max_turns} messages: the oldest were left out")
+        said[0] = said[0][max(1, sum(map(len, said)) - max_turns) :]
+        said = [turns for turns in said if turns]
+    name = user[0] or next((name for name, _ in past.names.most_common(1)), "") or user[1]
+    export = _export(said, past.program, companion, storable(name)[:_MAX_USER_CHARS], zone, now)
+    return ForeignPast(past.program, export, past.notices())
+
+
+def _documents(file: bytes, past: _Past) -> Iterator[tuple[str, Any]]:
+    """Yield the JSON documents of a file with their places: the elements of a list, or lines."""
+    text = file.decode(json.detect_encoding(file), "replace").removeprefix("\ufeff").strip()
+    is_list = text.startswith("[")
+    if not is_list and text.partition("\n")[0].strip() in ("{", text) and len(text) > MAX_DOCUMENT:
+        raise TooLarge(f"body: expected at most {MAX_DOCUMENT} characters of JSON", param="body")
+    decoder = json.JSONDecoder(strict=False)
+    begin, read, line, number = int(is_list), 0, 1, 0
+    while True:
+        found = _SPACE.match(text, begin)
+        begin = found.end() if found else begin
+        if begin >= len(text) or (is_list and text[begin] == "]"):
+            return
+        line += text.count("\n", read, begin)
+        read = begin
+        place = f"[{number}]" if is_list else f"line {line}"
+        number += 1
+        try:
+            document, begin = decoder.raw_decode(text, begin)
+        except (ValueError, RecursionError):
+            past.leave_out(place, "expected JSON" + (": what follows is not read" * is_list))
+            following = text.find("\n", begin)
+            if is_list or following < 0:
+                return
+            begin = following
+        else:
+            yield place, document
+
+
+def _unpacked(archive: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of an archive that may have chats."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            entries = [
+                entry
+                for entry in opened.infolist()
+                if entry.filename.lower().endswith((".json", ".jsonl"))
+            ]
+            if len(entries) > _MAX_FILES or sum(x.file_size for x in entries) > MAX_ARCHIVE_BYTES:
+                raise TooLarge(
+                    f"body: expected at most {MAX_ARCHIVE_BYTES} bytes when unpacked", param="body"
+                )
+            for entry in entries:
+                with opened.open(entry) as file:  # which gives no more than the entry claims
+                    yield f"{entry.filename}: ", file.read(entry.file_size)
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        ValueError,
+        NotImplementedError,
+        RuntimeError,
+    ):
+        raise InvalidMessage("body: expected a zip archive", param="body") from None
+
+
+def _read(document: Any, place: str, past: _Past) -> None:
+    """Read a document of whichever program it is."""
+    if not isinstance(document, dict):
+        past.leave_out(place, "expected an object")
+    elif "mes" in document or "chat_metadata" in document or "user_name" in document:
+        _read_sillytavern(document, place, past)
+    elif isinstance(document.get("mapping"), dict):
+        _read_chatgpt(document, place, past)
+    elif isinstance(document.get("memory"), str):
+        _read_memory(document, place, past)
+    elif isinstance(document.get("results"), list):
+        for number, memory in enumerate(document["results"]):
+            _read_memory(memory, f"{place}.results[{number}]", past)
+        for number, _ in enumerate(document.get("relations") or ()):
+            past.leave_out(f"{place}.relations[{number}]", "relations of a graph are not read")
+    elif not _read_character_ai(document, place, past):
+        past.leave_out(place, "not known to be of a chat")
+
+
+def _read_sillytavern(line: dict[str, Any], place: str, past: _Past) -> None:
+    """Read a line of a chat: the first begins it, the others are messages."""
+    if "mes" not in line:
+        past.program = past.program or "SillyTavern"
+        past.names.update(_named(line.get("user_name")))
+        past.conversations.append([])
+        return
+    past.program = past.program or "SillyTavern"
+    mes, extra = line["mes"], line.get("extra")
+    text = mes.get("message") if isinstance(mes, dict) else mes  # Chub's have more around it
+    kind = extra.get("type") if isinstance(extra, dict) else None
+    is_user = line.get("is_user") is True
+    if kind or (line.get("is_system") is True and line.get("name") == "System"):
+        past.leave_out(place, "remarks of the program and of narrators are not read")
+        return
+    if is_user:
+        past.names.update(_named(line.get("name")))
+    speaker: Speaker = "user" if is_user else "companion"
+    _add(past, place, speaker, text, _moment(line.get("send_date"), past))
+
+
+def _read_chatgpt(conversation: dict[str, Any], place: str, past: _Past) -> None:
+    """Read the branch of a conversation that is shown: from its last message to its first."""
+    past.program = past.program or "ChatGPT"
+    mapping = conversation["mapping"]
+    node_id = conversation.get("current_node")
+    if node_id not in mapping:  # the last that nothing follows
+        ends = [key for key, node in mapping.items() if not (node or {}).get("children")]
+        node_id = ends[-1] if ends else None
+    branch: list[tuple[str, dict[str, Any]]] = []
+    seen: set[str] = set()
+    while isinstance(node_id, str) and node_id in mapping and node_id not in seen:
+        seen.add(node_id)
+        node = mapping[node_id] if isinstance(mapping[node_id], dict) else {}
+        if isinstance(node.get("message"), dict):
+            branch.append((node_id, node["message"]))
+        node_id = node.get("parent")
+    begun = _moment(conversation.get("create_time"), past)
+    past.conversations.append([])
+    for node_id, message in reversed(branch):
+        _read_chatgpt_message(message, f"{place}.mapping.{node_id}", begun, past)
+    for node_id, node in mapping.items():
+        if node_id not in seen and isinstance(node, dict) and node.get("message"):
+            past.leave_out(f"{place}.mapping.{node_id}", "replies that were made anew are not read")
+
+
+def _read_chatgpt_message(
+    message: dict[str, Any], place: str, begun: datetime | None, past: _Past
+) -> None:
+    role = (message.get("author") or {}).get("role")
+    content, metadata = message.get("content") or {}, message.get("metadata") or {}
+    if metadata.get("is_visually_hidden_from_conversation") or role == "system":
+        return  # never shown
+    kind = content.get("content_type")
+    if role not in ("user", "assistant") or message.get("recipient") not in (None, "all"):
+        past.leave_out(place, "what tools were asked and answered is not read")
+        return
+    if kind not in ("text", "multimodal_text"):
+        past.leave_out(place, "messages other than of text are not read")
+        return
+    texts: list[str] = []
+    for part in content.get("parts") or ():
+        text = part if isinstance(part, str) else part.get("text") if isinstance(part, dict) else ""
+        if text:
+            texts.append(str(text))
+        elif not isinstance(part, str):
+            past.leave_out(place, "pictures, recordings and files are not read")
+    speaker: Speaker = "user" if role == "user" else "companion"
+    at = _moment(message.get("create_time"), past) or begun
+    if texts:
+        _add(past, place, speaker, "\n".join(texts), at)
+
+
+def _read_character_ai(document: dict[str, Any], place: str, past: _Past) -> bool:
+    """Read all lists of messages in a document; return whether there is any."""
+    found = False
+    for name, value in document.items():
+        inner = f"{place}.{name}"
+        if isinstance(value, dict):
+            found = _read_character_ai(value, inner, past) or found
+        elif isinstance(value, list):
+            messages = [message for message in value if isinstance(message, dict)]
+            if any(map(_is_character_ai, messages)):
+                _read_character_ai_chat(messages, inner, past)
+                found = True
+                continue
+            for number, message in enumerate(messages):
+                found = _read_character_ai(message, f"{inner}[{number}]", past) or found
+    return found
+
+
+def _is_character_ai(message: dict[str, Any]) -> bool:
+    return (
+        isinstance(message.get("candidates"), list)
+        or (isinstance(message.get("src"), dict) and "text" in message)
+        or ("is_human" in message and "text" in message)
+    )
+
+
+def _read_character_ai_chat(messages: list[dict[str, Any]], place: str, past: _Past) -> None:
+    past.program = past.program or "Character.AI"
+    chat: list[_Said] = []
+    past.conversations.append(chat)
+    for number, message in enumerate(messages):
+        author = message.get("author") or message.get("src") or message
+        at = message.get("create_time") or message.get("created") or message.get("timestamp")
+        is_user = isinstance(author, dict) and author.get("is_human") is True
+        if is_user and isinstance(author, dict):
+            past.names.update(_named(author.get("name")))
+        text = message.get("text")
+        candidates = [x for x in message.get("candidates") or () if isinstance(x, dict)]
+        if candidates:
+            chosen = message.get("primary_candidate_id")
+            shown = [x for x in candidates if x.get("candidate_id") == chosen] or candidates
+            text, at = shown[0].get("raw_content"), at or shown[0].get("create_time")
+        speaker: Speaker = "user" if is_user else "companion"
+        _add(past, f"{place}[{number}]", speaker, text, _moment(at, past))
+    dates = [said.at for said in chat if said.at is not None]
+    if len(dates) > 1 and dates[0] > dates[-1]:  # its interface gives the newest first
+        chat.reverse()
+
+
+def _read_memory(memory: Any, place: str, past: _Past) -> None:
+    """Read a memory of mem0, as something that was observed when it was last written."""
+    past.program = past.program or "mem0"
+    if not isinstance(memory, dict):
+        past.leave_out(place, "expected an object")
+        return
+    at = memory.get("updated_at") or memory.get("created_at")
+    event = str(memory.get("id") or place)
+    past.conversations.append([])
+    _add(past, place, "companion", memory.get("memory"), _moment(at, past), event)
+
+
+def _add(
+    past: _Past, place: str, speaker: Speaker, text: Any, at: datetime | None, event: str = ""
+) -> None:
+    if not isinstance(text, str) or not storable(text).strip():
+        past.leave_out(place, "messages without text are not read")
+        return
+    past.conversations[-1].append(_Said(speaker, storable(text).strip(), at, event))
+
+
+def _named(name: Any) -> list[str]:
+    """Return a name, unless it stands for anybody."""
+    text = " ".join(name.split()) if isinstance(name, str) else ""
+    return [] if text.lower() in _NO_NAMES else [text]
+
+
+def _moment(value: Any, past: _Past) -> datetime | None:
+    """Return a moment in any of the forms that these programs have written; None without one."""
+    if value is None or value == "" or isinstance(value, bool):
+        return None
+    try:
+        if isinstance(value, int | float) or str(value).isdigit():
+            seconds = float(value)
+            moment = datetime.fromtimestamp(
+                seconds / 1000 if seconds >= _MILLISECONDS else seconds, UTC
+            )
+        elif written := _HUMANIZED.match(str(value)):
+            moment = datetime(*(int(part) for part in written.groups()), tzinfo=UTC)  # type: ignore[misc,arg-type]
+        else:
+            moment = _written(str(value))
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=past.zone)
+        return moment.astimezone(UTC)
+    except (ValueError, OverflowError, OSError, TypeError):
+        past.leave_out("dates", "some dates could not be read: those before them were taken")
+        return None
+
+
+def _written(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return datetime.strptime(text, _ENGLISH)  # noqa: DTZ007 - the user's zone is added
+
+
+def _in_order(
+    past: _Past, max_chars: Mapping[Speaker, int], session: timedelta, now: datetime
+) -> list[list[_Said]]:
+    """Return all sessions by their dates: every message has one, and none is before another's."""
+    sessions: list[list[_Said]] = []
+    for conversation in past.conversations:
+        dates = [said.at for said in conversation if said.at is not None]
+        if conversation and not dates:
+            past.leave_out("dates", "some chats have none: they stand as of now")
+        last = dates[0] if dates else now
+        turns: list[_Said] = []
+        for said in conversation:
+            at = said.at or last
+            if not _EARLIEST <= at <= now:
+                past.leave_out("dates", "some are before 1990 or to come: others were taken")
+                at = last if _EARLIEST <= last <= now else now
+            last = max(last, at) if last <= now else at
+            text = said.text
+            if len(text) > max_chars[said.speaker]:
+                limit = max_chars[said.speaker]
+                past.leave_out("body", f"messages over {limit} characters were cut there")
+                text = text[:limit]
+            turns.append(_Said(said.speaker, text, last, said.event))
+        begins = [
+            place
+            for place, (before, after) in enumerate(pairwise(turns), 1)
+            if _at(after) - _at(before) > session
+        ]
+        for begin, end in pairwise([0, *begins, len(turns)]):
+            sessions.append(turns[begin:end])
+    return sorted(filter(None, sessions), key=lambda turns: _at(turns[0]))
+
+
+def _at(said: _Said) -> datetime:
+    assert said.at is not None
+    return said.at
+
+
+def _export(
+    sessions: Sequence[Sequence[_Said]],
+    program: str,
+    companion: str,
+    user_name: str,
+    zone: ZoneInfo,
+    now: datetime,
+) -> Export:
+    """Return an export of what was said; the ids of messages and events say where it comes from."""
+    mark = f"import-{program.lower().replace('.', '-')}-{uuid4().hex[:8]}"
+    exported: list[ExportedSession] = []
+    turns: list[ExportedTurn] = []
+    for number, said in enumerate(sessions):
+        session = None if said[0].event else str(number)
+        if session is not None:
+            begin, end = _at(said[0]), _at(said[-1])
+            exported.append(ExportedSession(session, begin, end, end))
+        asked: str | None = None  # the message that nobody has answered yet
+        for spoken in said:
+            turn_id = str(len(turns) + 1)
+            is_user = spoken.speaker == "user"
+            turns.append(
+                ExportedTurn(
+                    id=turn_id,
+                    session=session,
+                    speaker=spoken.speaker,
+                    message_id=f"{mark}-{turn_id}" if is_user else None,
+                    reply_to=None if is_user else asked,
+                    status="completed",
+                    text=spoken.text,
+                    said_at=_at(spoken),
+                    judged=False,
+                    event_id=f"{mark}-{spoken.event[:200]}-{turn_id}" if spoken.event else None,
+                    event_type="observation" if spoken.event else None,
+                )
+            )
+            asked = turn_id if is_user else None
+    return Export(
+        companion=companion,
+        user_name=user_name,
+        time_zone=zone.key,
+        exported_at=now,
+        settings=CompanionSettings(),
+        sessions=exported,
+        turns=turns,
+        memories=[],
+        records=[],
+    )
