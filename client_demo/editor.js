@@ -14,6 +14,7 @@ export class Editor {
   #companions = [];
   #chosen = null; // null: a new one
   #card = null; // the card that the chosen one was made of, if it was
+  #lore = null; // the lorebook of one that was made of no card
   #saved = ""; // what the form says while nothing is changed
 
   constructor(user, changed) {
@@ -64,6 +65,7 @@ export class Editor {
     this.#chosen = companion;
     // A card that is made of a companion describes it by its persona; one that it was made of, by more.
     this.#card = card && card.data.description !== companion.persona ? card : null;
+    this.#lore = this.#card ? null : card?.data.character_book;
     markFace(companion?.slug, "editor-faces");
     const { name, description, first_mes, personality, scenario } = this.#card?.data ?? {};
     const { llm_url, llm_model, llm_key_env } = companion?.settings ?? {};
@@ -73,17 +75,23 @@ export class Editor {
       $(id).setCustomValidity(""); // what was too long is gone
     });
     this.#showCard(this.#card?.data);
+    this.#showLore(card?.data.character_book);
     this.#saved = written();
     $("companion-slug").disabled = Boolean(companion);
     for (const id of ["retire", "export-card"]) $(id).hidden = !companion;
   }
 
-  /** Show what only a card says: greetings to choose from, and the lore, which is not changed here. */
+  /** Show what only a card says, with greetings to choose from. */
   #showCard(card) {
     $("of-card").hidden = !card;
     const greetings = [...(card?.alternate_greetings ?? []), ""]; // the last one is for another
     $("card-greetings").replaceChildren(...greetings.map((value) => make("textarea", { value, rows: 2, ariaLabel: say("editor.greetings") })));
-    const entries = Object.values(card?.character_book?.entries ?? {});
+  }
+
+  /** Show the lore, which is not changed here. */
+  #showLore(book) {
+    const entries = Object.values(book?.entries ?? {});
+    $("of-lore").hidden = entries.length === 0;
     $("card-lore-count").textContent = entries.length;
     $("card-lore").replaceChildren(...entries.map((entry) => make("li", {}, make("strong", { textContent: titleOf(entry) }), ` ${entry?.content ?? ""}`)));
   }
@@ -104,7 +112,7 @@ export class Editor {
     const name = $("companion-name").value.trim();
     const persona = $("companion-persona").value;
     const greeting = $("companion-greeting").value;
-    let companion = { name, persona, greeting };
+    let companion = { name, persona, greeting, ...(this.#lore && { card: { character_book: this.#lore } }) };
     if (this.#card) {
       const [personality, scenario] = [$("card-personality").value, $("card-scenario").value];
       const card = this.#changedCard({ name, description: persona, first_mes: greeting, personality, scenario });

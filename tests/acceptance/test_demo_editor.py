@@ -19,6 +19,7 @@ from tests.acceptance.test_demo_page import (  # noqa: F401 - fixtures
 )
 from tests.conftest import RunningServer, StartServer, owner_of
 from tests.unit.auth.test_access_tokens import SECRET, token
+from tests.unit.lore.test_silly_tavern import NEW
 from tests.unit.memory.test_foreign_chats import TAVERN
 
 CARD: dict[str, Any] = {
@@ -155,6 +156,33 @@ async def test_a_card_is_shown_whole_with_what_was_mended(
     changed = {"personality": "warm", "alternate_greetings": ["Fog again.", "Low tide."]}
     mended = {"scenario": "A pier.\nNight.", "character_book": lore}
     assert card == CARD["data"] | mended | changed
+
+
+async def test_a_world_of_silly_tavern_is_imported_for_the_chosen_companion(
+    start: StartServer,
+    page: Page,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """What of it is not supported is named, and saving keeps it."""
+    server = await start()
+    page.on("dialog", lambda dialog: dialog.accept())
+    await open_editor(page, server)
+    await expect(page.locator("#of-lore")).to_be_hidden()
+    file = tmp_path / "world.json"
+    entry = NEW | {"uid": 0, "comment": "Fog", "key": ["fog"], "content": "It eats sound."}
+    file.write_text(json.dumps({"entries": {"0": entry | {"vectorized": True}}}))
+    await page.locator("#import-card").set_input_files(file)
+    await expect(page.locator("#editor-notice")).to_have_text("Wren was imported.")
+    await expect(page.locator("#card-notices")).to_contain_text("extensions.vectorized")
+    await page.get_by_text("Lore (1)").click()
+    await expect(page.locator("#card-lore li")).to_have_text("Fog: fog It eats sound.")
+    book = (await companion(server, "wren")).card["character_book"]
+    await page.get_by_label("Name", exact=True).fill("Wren the Elder")
+    await page.get_by_role("button", name="Save", exact=True).click()
+    await expect(page.locator("#editor-notice")).to_have_text("Wren the Elder was saved.")
+    renamed = await companion(server, "wren")
+    assert renamed.name == "Wren the Elder"
+    assert renamed.card == {"character_book": book}
 
 
 async def test_many_companions_have_names_and_a_search(start: StartServer, page: Page) -> None:  # noqa: F811

@@ -67,7 +67,9 @@ async def test_chats_are_imported_and_recalled_with_their_dates(
             ("cy", "Lives in Lisbon", "2024-06-01"),
             ("eve", "Bo is my dog.", "2023-06-19"),
         ]
-        waiting = await owner.fetchval("SELECT count(*) FROM background_steps WHERE step = 'ingest'")
+        waiting = await owner.fetchval(
+            "SELECT count(*) FROM background_steps WHERE step = 'ingest'"
+        )
         assert waiting == 0
         ids = await owner.fetch("SELECT message_id FROM turns WHERE message_id IS NOT NULL")
         assert all(row["message_id"].startswith("import-") for row in ids)
