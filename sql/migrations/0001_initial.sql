@@ -133,6 +133,7 @@ CREATE TABLE turns (
     created_at timestamptz NOT NULL,
     -- The vector of the exact text, once computed; neighbouring memories are embedded with it.
     embedding halfvec,
+    other_embedding halfvec,
     -- When the user removed it: its text and vector are gone.
     removed_at timestamptz,
     -- The user corrected it, so that it no longer says what was sent.
@@ -181,12 +182,20 @@ CREATE TABLE alternative_replies (
 -- What is remembered
 -- -------------------------------------------------------------------------------------------------
 
--- The one embedding model whose vectors this store holds.
+-- The one embedding model whose vectors this store searches. They are in one of two columns, which take
+-- turns: `foremind db reembed` fills the other one with vectors of another model, and then swaps them.
+-- What changes or removes a vector removes the other one.
 CREATE TABLE embedding_model (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     name text NOT NULL,
     fingerprint text NOT NULL,
-    dimension integer NOT NULL
+    dimension integer NOT NULL,
+    -- Whether its vectors are in the columns `other_embedding`.
+    swapped boolean NOT NULL DEFAULT false,
+    -- The model whose vectors the other columns have, or are being given; NULL: they are empty.
+    other_fingerprint text,
+    -- The names of the models that were replaced.
+    earlier text[] NOT NULL DEFAULT '{}'
 );
 
 CREATE TABLE memories (
@@ -211,8 +220,9 @@ CREATE TABLE memories (
     last_used_at timestamptz,
     -- The newer memory that contradicts it, if any.
     superseded_by bigint,
-    -- A unit vector of the dimension in embedding_model.
-    embedding halfvec NOT NULL,
+    -- A unit vector of the dimension in embedding_model. One of the two is never NULL.
+    embedding halfvec,
+    other_embedding halfvec,
     content text NOT NULL,
     -- The relationship's memory_version as of the last change to this row: a process with the
     -- relationship's index in memory reads only what changed since.
@@ -227,8 +237,9 @@ CREATE TABLE memories (
 );
 -- A search reads every vector of one relationship, exactly. With the vectors in the index they are
 -- adjacent: 5 ms for 10,000 of 100,000 memories, against 13 ms from the table, where each is on a
--- page of its own. An index entry holds at most 2,704 bytes, hence at most 1,280 dimensions.
-CREATE INDEX memories_by_relationship ON memories
+-- page of its own. An index entry holds at most 2,704 bytes, hence at most 1,280 dimensions. The other
+-- column has such an index while it is used.
+CREATE INDEX memories_by_embedding ON memories
     (relationship_id, created_at) INCLUDE (id, significance, embedding);
 CREATE INDEX memories_by_version ON memories (relationship_id, version);
 CREATE INDEX memories_by_superseding ON memories (relationship_id, superseded_by)
@@ -308,6 +319,7 @@ CREATE TABLE records (
     refs text[] NOT NULL DEFAULT '{}',
     details jsonb NOT NULL DEFAULT '{}',
     embedding halfvec,
+    other_embedding halfvec,
     made_by text NOT NULL CHECK (made_by IN ('model', 'rules', 'user', 'developer')),
     session_id uuid,
     created_at timestamptz NOT NULL,
@@ -436,7 +448,8 @@ CREATE TABLE document_chunks (
     companion_id bigint NOT NULL REFERENCES companions,
     position integer NOT NULL,
     content text NOT NULL,
-    embedding halfvec
+    embedding halfvec,
+    other_embedding halfvec
 );
 CREATE INDEX document_chunks_by_companion ON document_chunks (companion_id, id);
 CREATE INDEX document_chunks_by_document ON document_chunks (document_id, position);

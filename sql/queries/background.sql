@@ -245,7 +245,8 @@ WHERE relationship.id = $1;
 
 -- name: turns_after
 -- Lists what was said in a relationship after a cursor, with significance and use in episodes.
-SELECT turn.id, turn.session_id, turn.speaker, turn.content, turn.created_at, turn.embedding,
+SELECT turn.id, turn.session_id, turn.speaker, turn.content, turn.created_at,
+    turn.embedding AS vector,
     coalesce(memory.significance, 0) AS significance,
     EXISTS (
         SELECT FROM record_sources AS source

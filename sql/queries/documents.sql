@@ -30,7 +30,7 @@ WHERE document_id = $1 AND embedding IS NULL ORDER BY position;
 
 -- name: store_chunk_vector
 -- Stores the vector of a chunk, if it was made by the store's model.
-UPDATE document_chunks SET embedding = $2
+UPDATE document_chunks SET embedding = $2, other_embedding = NULL
 FROM embedding_model
 WHERE document_chunks.id = $1 AND fingerprint = $3 AND dimension = vector_dims($2::halfvec);
 

@@ -105,7 +105,8 @@ WITH before AS MATERIALIZED (
     SELECT id FROM turns
     WHERE relationship_id = $1 AND id = ANY ($2::bigint[]) AND removed_at IS NULL
 ), emptied AS (
-    UPDATE turns SET content = '', embedding = NULL, removed_at = coalesce(removed_at, $3)
+    UPDATE turns SET content = '', embedding = NULL, other_embedding = NULL,
+        removed_at = coalesce(removed_at, $3)
     WHERE relationship_id = $1 AND id = ANY ($2::bigint[])
 )
 SELECT count(*) AS turns FROM before;
@@ -124,7 +125,8 @@ WITH expired AS (
         embedding = CASE
             WHEN EXISTS (
                 SELECT FROM memories WHERE relationship_id = $1 AND source_turn_id = turns.id
-            ) THEN embedding END
+            ) THEN embedding END,
+        other_embedding = NULL
     WHERE relationship_id = $1 AND id = ANY ($2::bigint[]) AND removed_at IS NULL
     RETURNING id
 )
@@ -132,7 +134,7 @@ SELECT count(*) AS turns FROM expired;
 
 -- name: drop_vectors_without_text
 -- Deletes the vectors of turns of which neither the text nor a memory is left.
-UPDATE turns SET embedding = NULL
+UPDATE turns SET embedding = NULL, other_embedding = NULL
 WHERE relationship_id = $1 AND id = ANY ($2::bigint[]) AND removed_at IS NOT NULL
     AND NOT EXISTS (
         SELECT FROM memories AS memory
@@ -208,7 +210,7 @@ WHERE id = $1;
 WITH said AS (
     UPDATE turns
     SET content = CASE WHEN removed_at IS NULL THEN $4 ELSE '' END, embedding = $5,
-        corrected = true
+        other_embedding = NULL, corrected = true
     WHERE relationship_id = $1 AND id = ANY ($3::bigint[])
 )
 UPDATE memories SET content = $4, version = $6, happened_from = NULL, happened_to = NULL
@@ -243,7 +245,7 @@ ORDER BY turn.session_id, turn.id;
 
 -- name: window_turns
 -- Reads turns with vector and memory, to embed context windows.
-SELECT turn.id, turn.speaker, turn.embedding, memory.id AS memory_id,
+SELECT turn.id, turn.speaker, turn.embedding AS vector, memory.id AS memory_id,
     CASE WHEN turn.removed_at IS NULL THEN turn.content ELSE memory.content END AS content
 FROM turns AS turn
 LEFT JOIN memories AS memory
@@ -261,7 +263,7 @@ WITH given AS MATERIALIZED (
     FROM memories AS memory WHERE memory.relationship_id = $1 AND memory.id = ANY ($2::bigint[])
 ), changed AS (
     UPDATE memories AS memory
-    SET embedding = given.embedding, term_count = given.length, words = given.words,
+    SET embedding = given.embedding, other_embedding = NULL, term_count = given.length, words = given.words,
         version = $6
     FROM given WHERE memory.id = given.id AND memory.relationship_id = $1
 )
@@ -365,7 +367,8 @@ FROM contradicted WHERE memory.id = contradicted.id AND memory.relationship_id =
 -- name: replace_record_text
 -- Replaces the text of a record of which parts were erased or corrected, and its vector if it has one.
 UPDATE records
-SET content = $3, updated_at = $4, revision = revision + 1, embedding = coalesce($5, embedding)
+SET content = $3, updated_at = $4, revision = revision + 1, embedding = coalesce($5, embedding),
+    other_embedding = NULL
 WHERE relationship_id = $1 AND id = $2;
 
 -- name: replace_revision_text
@@ -377,7 +380,7 @@ WHERE relationship_id = $1 AND record_id = $2 AND revision = $3;
 -- Reverts a record to an earlier revision.
 UPDATE records AS record
 SET kind = kept.kind, title = kept.title, content = kept.content, made_by = kept.made_by,
-    embedding = $4, refs = '{}', details = '{}', updated_at = $5, last_source_at = NULL,
+    embedding = $4, other_embedding = NULL, refs = '{}', details = '{}', updated_at = $5, last_source_at = NULL,
     revision = record.revision + 1
 FROM record_revisions AS kept
 WHERE record.relationship_id = $1 AND record.id = $2

@@ -1,6 +1,6 @@
 -- name: embedding_model
 -- Reads which embedding model made the vectors of this store.
-SELECT name, fingerprint, dimension FROM embedding_model;
+SELECT name, fingerprint, dimension, swapped, other_fingerprint, earlier FROM embedding_model;
 
 -- name: claim_embedding_model
 -- Sets the embedding model of a store that has none.

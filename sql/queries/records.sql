@@ -5,7 +5,7 @@ SELECT bond.layers_version, bond.summarised_turn_id, bond.erasures, users.name A
 FROM relationships AS bond
 JOIN users ON users.id = bond.user_id
 LEFT JOIN (
-    SELECT id, layer, kind, title, content, refs, details, embedding, made_by, session_id,
+    SELECT id, layer, kind, title, content, refs, details, embedding AS vector, made_by, session_id,
         created_at, updated_at, last_source_at, revision, used, used_at
     FROM records WHERE relationship_id = $1
     ORDER BY id DESC LIMIT $2
@@ -15,7 +15,7 @@ ORDER BY newest.id;
 
 -- name: find_record
 -- Reads one record.
-SELECT id, layer, kind, title, content, refs, details, embedding, made_by, session_id,
+SELECT id, layer, kind, title, content, refs, details, embedding AS vector, made_by, session_id,
     created_at, updated_at, last_source_at, revision, used, used_at
 FROM records WHERE relationship_id = $1 AND id = $2;
 
@@ -114,7 +114,8 @@ WITH gone AS MATERIALIZED (
     ON CONFLICT DO NOTHING
 ), changed AS (
     UPDATE records
-    SET kind = $3, title = $4, content = $5, refs = $6, details = $7, embedding = $8, made_by = $9,
+    SET kind = $3, title = $4, content = $5, refs = $6, details = $7, embedding = $8,
+        other_embedding = NULL, made_by = $9,
         updated_at = $10, revision = records.revision + 1,
         last_source_at = CASE WHEN cardinality($12::bigint[]) > 0 THEN coalesce((
             SELECT max(turn.created_at) FROM known JOIN turns AS turn

@@ -1,13 +1,16 @@
 -- name: lock_relationship
 -- Locks a relationship, so that one transaction at a time changes what it remembers.
-SELECT erasures, memory_version FROM relationships WHERE id = $1 FOR NO KEY UPDATE;
+-- It reads the embedding model, which cannot be replaced until the transaction ends.
+SELECT erasures, memory_version, (SELECT fingerprint FROM embedding_model) AS fingerprint
+FROM relationships WHERE id = $1 FOR NO KEY UPDATE;
 
 -- name: turns_to_ingest
 -- Lists turns with those around them in their sessions, and what ingesting them needs.
 -- Four on either side, and five before, as the question that a turn answers has a window too.
 -- An event has no session, and stands alone.
 -- Erased turns are skipped; an expired text is replaced by that of its memory.
-SELECT turn.id, turn.session_id, turn.speaker, turn.event_type, turn.created_at, turn.embedding,
+SELECT turn.id, turn.session_id, turn.speaker, turn.event_type, turn.created_at,
+    turn.embedding AS vector,
     CASE WHEN turn.removed_at IS NULL THEN turn.content ELSE memory.content END AS content,
     turn.removed_at IS NOT NULL AS removed,
     coalesce(turn.message_id, asked.message_id) AS message_id,
@@ -104,6 +107,7 @@ WITH stored AS (
 ), changed AS (
     UPDATE memories
     SET embedding = coalesce(given.embedding, memories.embedding),
+        other_embedding = CASE WHEN given.embedding IS NULL THEN memories.other_embedding END,
         term_count = coalesce(given.length, term_count), words = coalesce(given.words, memories.words),
         last_used_at = CASE WHEN given.id = ANY ($28::bigint[]) THEN greatest(last_used_at, $29)
             ELSE last_used_at END,
@@ -196,7 +200,7 @@ WITH ended AS (
             )
     )
 ), vectors AS (
-    UPDATE turns SET embedding = made.embedding
+    UPDATE turns SET embedding = made.embedding, other_embedding = NULL
     FROM embedding_model, unnest($2::bigint[], $3::halfvec[]) AS made (id, embedding)
     WHERE turns.relationship_id = $1 AND turns.id = made.id AND fingerprint = $4
         AND dimension = vector_dims(made.embedding)

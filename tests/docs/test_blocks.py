@@ -24,7 +24,7 @@ from playwright.async_api import Page, expect
 from tokenizers import Tokenizer
 
 from foremind.api.event_routes import EventBody, EventsBody, EventView, StoredEvents
-from foremind.app.configuration import read_companion
+from foremind.app.configuration import load_settings, read_companion
 from foremind.lore.activation import ScannedMessage, activate
 from foremind.lore.lorebook import Lorebook, lorebook_in
 from foremind.memory.erase import ErasureReceipt
@@ -94,6 +94,7 @@ RUN = {
     ("docs/hosting.md", "foremind embed"): "test_embedding_runs_apart_as_shown",
     ("docs/scaling.md", "foremind serve --workers"): "test_workers_share_a_port_as_shown",
     ("docs/hosting.md", "foremind models list"): "test_embedding_models_are_handled_as_shown",
+    ("docs/hosting.md", "foremind db reembed"): "test_an_embedding_model_is_replaced_as_shown",
     (
         "docs/http.md",
         '{"events": [{"id": "quest-7", "type"',
@@ -631,6 +632,19 @@ async def test_embedding_models_are_handled_as_shown(shell: Shell, tmp_path: Pat
     assert "Calibrating my-model" in await shell.run(calibrate)
     shell.settings = {}
     assert "int8" in await shell.run(bench)
+
+
+async def test_an_embedding_model_is_replaced_as_shown(shell: Shell, tmp_path: Path) -> None:
+    """Beside a server; that its players notice nothing is tested in test_reembed.py."""
+    (reembed,) = commands(block("docs/hosting.md", "foremind db reembed").text)
+    (serve,) = commands(block("server/README.md", "foremind serve").text)
+    write_random_model(tmp_path / "a model", dimension=384, layers=1)
+    models = tmp_path / "models"
+    shutil.copytree(load_settings().models_dir, models)
+    shell.settings = {**shell.settings, "FOREMIND_MODELS_PATH": str(models)}
+    await shell.run(f"foremind models pull my-model --from '{tmp_path / 'a model'}'")
+    async with shell.serving(serve):
+        assert "FOREMIND_EMBEDDING_MODEL=my-model" in await shell.run(reembed)
 
 
 async def test_embedding_runs_apart_as_shown(shell: Shell) -> None:

@@ -296,7 +296,7 @@ async def test_a_search_in_a_large_table_reads_only_its_relationship(built: Core
             "EXPLAIN (ANALYZE) " + load_queries()["memory_candidates"], *arguments
         )
     plan = "\n".join(line[0] for line in lines)
-    assert "Index Only Scan using memories_by_relationship" in plan
+    assert "Index Only Scan using memories_by_embedding" in plan
     assert "Index Only Scan using memory_terms_pkey" in plan
     assert "Seq Scan on memories" not in plan
     assert "Seq Scan on memory_terms" not in plan

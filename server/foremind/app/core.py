@@ -49,11 +49,12 @@ from foremind.retrieval.search import (
 )
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.services import RuntimeServices
-from foremind.runtime.supervision import Supervisor, begin, stop
+from foremind.runtime.supervision import Supervisor
 from foremind.storage.background_store import BackgroundStore, StepStore
 from foremind.storage.database import Database
 from foremind.storage.embedded_postgres import EmbeddedPostgres, as_server, embedded_postgres
-from foremind.storage.migrations import bind_model, migrate
+from foremind.storage.migrations import migrate
+from foremind.storage.model_binding import bind_model, model_to_use
 from foremind.storage.quotas import UserQuota
 from foremind.storage.stores import Stores
 
@@ -166,19 +167,6 @@ async def core(
     clock = clock or SystemClock()
     metrics = Metrics()
     async with AsyncExitStack() as stack:
-        manifest = find_model(settings.embedding_model, settings.models_dir)
-        model = await asyncio.to_thread(ready_model, manifest, settings.models_dir, say)
-        calibrated = calibrated_model(manifest, settings.models_dir)
-        manifest, classifiers = calibrated.manifest, calibrated.classifiers
-        if not manifest.calibration:
-            say(
-                f"{manifest.name} is not calibrated, so that no texts count as similar: topics, "
-                "episodes and questions are found by names only, older notes not at all, and "
-                "erasing spares replies that only mean the same. Run: foremind models calibrate "
-                f"{manifest.name}"
-            )
-        encoder = begin(asyncio.to_thread(model.encoder), "load-model")
-        stack.push_async_callback(stop, encoder)
         supervisor = await stack.enter_async_context(Supervisor(clock, metrics))
         url = await stack.enter_async_context(database_url(settings, say, supervisor, clock))
         runtime = RuntimeServices(settings, clock, metrics, supervisor)
@@ -191,9 +179,19 @@ async def core(
                 runtime,
             )
         )
+        name = await model_to_use(database, settings.embedding_model)
+        manifest = find_model(name, settings.models_dir)
+        model = await asyncio.to_thread(ready_model, manifest, settings.models_dir, say)
+        calibrated = calibrated_model(manifest, settings.models_dir)
+        manifest, classifiers = calibrated.manifest, calibrated.classifiers
+        _warn_of_no_calibration(manifest, say)
+        encoder = await asyncio.to_thread(model.encoder)
         embedder = await stack.enter_async_context(
             EmbeddingService(
-                await embedding_backend(await encoder, manifest, runtime),
+                # The embeddings server has the configured model, which may be a replaced one.
+                await embedding_backend(encoder, manifest, runtime)
+                if name == settings.embedding_model
+                else LocalBackend(encoder),
                 manifest,
                 settings.embedding_queue_size,
                 clock,
@@ -222,6 +220,16 @@ async def core(
             ingester=MemoryIngester(
                 stores.memories, embedder, classifiers, settings, clock, metrics
             ),
+        )
+
+
+def _warn_of_no_calibration(manifest: Manifest, say: Say) -> None:
+    if not manifest.calibration:
+        say(
+            f"{manifest.name} is not calibrated, so that no texts count as similar: topics, "
+            "episodes and questions are found by names only, older notes not at all, and "
+            "erasing spares replies that only mean the same. Run: foremind models calibrate "
+            f"{manifest.name}"
         )
 
 

@@ -1,5 +1,6 @@
 """The server: what is built at its start, in order, and stopped in reverse."""
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -45,6 +46,7 @@ from foremind.llm.prompt.token_counter import load_counter
 from foremind.llm.token_accounts import TokenAccounts
 from foremind.memory.exchange_changes import ExchangeChanges
 from foremind.retrieval.access_counts import AccessCounts
+from foremind.retrieval.calibration.preparation import ready_model
 from foremind.retrieval.documents.library import Library
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind.retrieval.index.index_cache import IndexedCandidates
@@ -55,6 +57,7 @@ from foremind.retrieval.search import (
 )
 from foremind.runtime import erasable_cache
 from foremind.runtime.garbage_collection import FullCollectionPolicy
+from foremind.runtime.supervision import SupervisedLoop
 from foremind.storage.companion_store import CompanionStore
 from foremind.storage.presence import PresenceKeeper
 from foremind.storage.probe import DatabaseProbe
@@ -162,6 +165,8 @@ class Application:
     turns: SingleTurns
     asgi: Starlette
     precedence: EnterPrecedence
+    #: Set once the database has another embedding model, with which the server is to start again.
+    model_replaced: asyncio.Event
 
 
 @asynccontextmanager
@@ -212,7 +217,21 @@ async def application(
         )
         turns = SingleTurns(services, registry)
         asgi = await build_asgi(components, services, registry, turns, probe, stack)
-        yield Application(components, registry, turns, asgi, services.deduplicator.precedence)
+        model_replaced = asyncio.Event()
+
+        async def await_model(loop: SupervisedLoop) -> None:
+            loop.report_progress()
+            name = await probe.replaced_model()
+            _log.info("embedding_model.replaced", used=name, expected="a new start with it")
+            manifest = find_model(name, settings.models_dir)
+            await asyncio.to_thread(ready_model, manifest, settings.models_dir, say)
+            model_replaced.set()
+            await asyncio.Event().wait()  # until the server stops
+
+        awaiting = components.runtime.supervisor.start("embedding-model", await_model)
+        stack.push_async_callback(awaiting.stop)
+        precedence = services.deduplicator.precedence
+        yield Application(components, registry, turns, asgi, precedence, model_replaced)
 
 
 @asynccontextmanager
@@ -222,11 +241,13 @@ async def serving(
     clock: Clock | None = None,
     say: Say = lambda _: None,
     shared: socket.socket | None = None,
+    open_socket: Callable[[], socket.socket] | None = None,
 ) -> AsyncIterator[tuple[Application, int]]:
     """Run a whole server and yield it with its port; on leaving, drain and stop it.
 
     Args:
         shared: another listening socket to serve, which this process shares with others.
+        open_socket: returns the listening socket to serve, which outlives the server.
 
     Raises:
         SetupError: says what the operator must change.
@@ -241,6 +262,7 @@ async def serving(
             max_frame_size=MAX_ESCAPED_BYTES,
             precedence=app.precedence,
             shared=shared,
+            open_socket=open_socket,
         ) as port,
         FullCollectionPolicy(app.core.runtime.supervisor),
         _membership(app, port),
@@ -373,6 +395,10 @@ async def _start_receiving(
     await stack.enter_async_context(Reconciliation(freshness, registry, runtime.supervisor))
     await stack.enter_async_context(
         PresenceKeeper(
-            components.database.url, components.stores.presence, runtime.clock, runtime.supervisor
+            components.database.url,
+            components.embedder.manifest.fingerprint,
+            components.stores.presence,
+            runtime.clock,
+            runtime.supervisor,
         )
     )

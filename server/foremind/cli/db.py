@@ -1,5 +1,6 @@
 """`foremind db`: schema migrations and backups."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -7,17 +8,28 @@ from typing import TypeVar
 import typer
 
 from foremind.app.configuration import load_settings
-from foremind.app.core import database_url
+from foremind.app.core import announcing_database, database_url
 from foremind.cli.running import run, say
+from foremind.domain.clock import SystemClock
 from foremind.domain.settings.settings import Settings
+from foremind.memory.reembed import Reembedding
+from foremind.retrieval.calibration.preparation import ready_model
+from foremind.retrieval.embedding.manifest import Manifest
+from foremind.retrieval.embedding.model_registry import find_model
+from foremind.runtime.metrics import Metrics
+from foremind.runtime.services import RuntimeServices
+from foremind.runtime.supervision import Supervisor
 from foremind.storage import migrations
 from foremind.storage.backup import back_up, open_shell
 from foremind.storage.backup import restore as restore_backup
 from foremind.storage.distribution import ShardMap, shard_map
 from foremind.storage.distribution import distribute as spread_tables
+from foremind.storage.embedded_postgres import as_server
 from foremind.storage.migrations import Migration
 
 Result = TypeVar("Result")
+
+_CONNECTIONS = 3  # of `reembed`: one holds the model locked, another writes
 
 app = typer.Typer(
     help="Migrate, distribute, back up, restore and look at the database.", no_args_is_help=True
@@ -73,6 +85,24 @@ def distribute(
 
 
 @app.command()
+def reembed(
+    model: str = typer.Argument(help="Another embedding model, as in `foremind models list`."),
+) -> None:
+    """Replace the embedding model of the database; the servers may be running.
+
+    Every vector is made again with it, which takes a few milliseconds for each; then servers start
+    again with it, within seconds. Run it again if it was interrupted: it continues. Afterwards, set
+    FOREMIND_EMBEDDING_MODEL; until then, servers that are told the former model use this one.
+    """
+    settings = load_settings()
+    manifest = find_model(model, settings.models_dir)
+    if run(_reembed(settings, manifest)):
+        print(f"Set FOREMIND_EMBEDDING_MODEL={manifest.name}.")
+    else:
+        print(f"The database has the embedding model {manifest.name} already.")
+
+
+@app.command()
 def backup(file: Path = typer.Argument(help="File to write.")) -> None:
     """Back up the whole database to a file; the server may be running."""
     run(_with_url(load_settings(), lambda url: back_up(url, file)))
@@ -98,6 +128,23 @@ def shell() -> None:
     of a relationship that its transaction names with `SET LOCAL foremind.relationship = 1`.
     """
     raise typer.Exit(run(_with_url(load_settings(), open_shell)))
+
+
+async def _reembed(settings: Settings, manifest: Manifest) -> bool:
+    model = await asyncio.to_thread(ready_model, manifest, settings.models_dir, say)
+    encoder = await asyncio.to_thread(model.encoder)
+    clock, metrics = SystemClock(), Metrics()
+    async with (
+        Supervisor(clock, metrics) as supervisor,
+        database_url(settings, say, supervisor, clock) as url,
+        announcing_database(
+            url if settings.database_url else as_server(url),
+            _CONNECTIONS,
+            RuntimeServices(settings, clock, metrics, supervisor),
+        ) as (database, _),
+    ):
+        work = Reembedding(database, url, manifest, encoder, settings, clock, say)
+        return await work.run()
 
 
 def _described(shards: ShardMap) -> list[str]:

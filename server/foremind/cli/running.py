@@ -1,5 +1,6 @@
 """What commands share: running a coroutine, and progress messages."""
 
+import asyncio
 import os
 import sys
 import threading
@@ -8,6 +9,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 import typer
+
+from foremind.runtime.supervision import begin, stop
 
 _GROUP = "foremind.commands"
 _PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
@@ -55,6 +58,15 @@ Result = TypeVar("Result")
 def run(main: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine on uvloop, or where that is not installed on asyncio; return its result."""
     return event_loop.run(main)
+
+
+async def first_of(*events: asyncio.Event) -> None:
+    """Wait until one of several events is set."""
+    waiting = [begin(event.wait(), "first-of") for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await stop(*waiting)
 
 
 def exit_after(seconds: float, before: Callable[[], None] = lambda: None) -> None:

@@ -3,6 +3,9 @@
 import asyncio
 import os
 import signal
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import typer
@@ -11,8 +14,9 @@ from foremind.app.configuration import load_settings
 from foremind.app.embedding_server import serving_embeddings
 from foremind.app.server import serving
 from foremind.app.workers import WORKER_STOP_S, Parent, Workers, public_url, serving_workers
-from foremind.cli.running import exit_after, run, say
+from foremind.cli.running import exit_after, first_of, run, say
 from foremind.domain.settings.settings import Settings
+from foremind.gateway.transport.listener import bind
 from foremind.runtime.logs import configure_logging
 
 _PORT = 8769  # below that of `foremind serve`, whose workers take those above it
@@ -87,9 +91,29 @@ async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _stop_or_exit, stop, settings)
-    async with serving(settings, say=say) as (app, port):
+    bound: socket.socket | None = None
+    with ExitStack() as stack:
+
+        def open_socket() -> socket.socket:
+            nonlocal bound
+            bound = bound or stack.enter_context(bind(settings.host, settings.port))
+            return bound
+
+        while not stop.is_set():
+            await _serve_once(settings, open_socket, stop)
+    say("Stopped.")
+
+
+async def _serve_once(
+    settings: Settings, open_socket: Callable[[], socket.socket], stop: asyncio.Event
+) -> None:
+    """Serve until the process is to stop, or the embedding model was replaced.
+
+    Who connects between two servers waits for the second.
+    """
+    async with serving(settings, say=say, open_socket=open_socket) as (app, port):
         names = ", ".join(companion.name for companion in await app.core.stores.companions.list())
-        say(f"Companions: {names}. Embedding model: {settings.embedding_model}.")
+        say(f"Companions: {names}. Embedding model: {app.core.embedder.manifest.name}.")
         if settings.llm_url:
             say(f"Language model: {settings.llm_model} at {settings.llm_url}")
         else:
@@ -97,8 +121,7 @@ async def _serve(settings: Settings) -> None:
                 "No language model is configured: an offline model answers from what it recalls. "
                 "Set FOREMIND_LLM_URL and FOREMIND_LLM_MODEL to connect one."
             )
-        await _wait(settings, port, stop)
-    say("Stopped.")
+        await _wait(settings, port, stop, app.model_replaced)
 
 
 async def _serve_workers(settings: Settings) -> None:
@@ -112,7 +135,7 @@ async def _serve_workers(settings: Settings) -> None:
                 "Clients cannot be told where workers are: each serves whatever it accepts. "
                 "Set FOREMIND_PUBLIC_URL."
             )
-        await _wait(settings, port, stop)
+        await _wait(settings, port, stop, asyncio.Event())
     say("Stopped.")
 
 
@@ -121,17 +144,20 @@ async def _work(settings: Settings, parent: Parent) -> None:
     stop = asyncio.Event()
     parent.when_gone(stop)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    async with serving(settings, shared=parent.shared):
+    async with serving(settings, shared=parent.shared) as (app, _):
         parent.report_ready()
-        await stop.wait()
+        await first_of(stop, app.model_replaced)  # the parent starts another
         exit_after(settings.drain_s + WORKER_STOP_S)
 
 
-async def _wait(settings: Settings, port: int, stop: asyncio.Event) -> None:
+async def _wait(
+    settings: Settings, port: int, stop: asyncio.Event, model_replaced: asyncio.Event
+) -> None:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     say(f"Foremind is ready on http://{host}:{port} (Ctrl-C stops it)")
-    await stop.wait()
-    say("Stopping: finishing accepted messages ...")
+    await first_of(stop, model_replaced)
+    again = "" if stop.is_set() else " The embedding model was replaced: starting again with it."
+    say(f"Stopping: finishing accepted messages ...{again}")
 
 
 def _stop_or_exit(stop: asyncio.Event, settings: Settings, workers: Workers | None = None) -> None:

@@ -106,7 +106,7 @@ class BackgroundStore:
         turns = []
         for row in rows:
             values = dict(row)
-            vector = values.pop("embedding")
+            vector = values.pop("vector")
             values["vector"] = None if vector is None else np.asarray(vector.to_numpy(), np.float32)
             turns.append(TranscriptTurn(**values))
         return turns

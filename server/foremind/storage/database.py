@@ -9,7 +9,7 @@ request may be sent again. All others are defects and keep their type.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Literal, Protocol, Self
@@ -164,8 +164,11 @@ class Publisher(Protocol):
 class DatabaseConnection:
     """One pooled connection inside a transaction."""
 
-    def __init__(self, raw: Any) -> None:
+    def __init__(self, raw: Any, fingerprint: str | None, queries: Mapping[str, str]) -> None:
         self.raw = raw
+        #: Of the embedding model that the process uses, once it is known.
+        self.fingerprint = fingerprint
+        self._queries = queries
         #: What the transaction announces, in order.
         self.announcements: list[msgspec.Struct] = []
         #: Called as soon as the transaction is committed.
@@ -186,21 +189,21 @@ class DatabaseConnection:
 
     async def row(self, name: str, *args: object) -> asyncpg.Record | None:
         """Run a named query and return its first row."""
-        return await self.raw.fetchrow(load_queries()[name], *args)
+        return await self.raw.fetchrow(self._queries[name], *args)
 
     async def rows(self, name: str, *args: object) -> Sequence[asyncpg.Record]:
         """Run a named query and return its rows."""
-        return await self.raw.fetch(load_queries()[name], *args)  # type: ignore[no-any-return]
+        return await self.raw.fetch(self._queries[name], *args)  # type: ignore[no-any-return]
 
     async def execute(self, name: str, *args: object) -> None:
         """Run a named query, discarding its result."""
-        await self.raw.execute(load_queries()[name], *args)
+        await self.raw.execute(self._queries[name], *args)
 
     async def batches(
         self, name: str, size: int, *args: object
     ) -> AsyncIterator[Sequence[asyncpg.Record]]:
         """Run a named query and yield its rows, at most `size` at a time."""
-        cursor = await self.raw.cursor(load_queries()[name], *args)
+        cursor = await self.raw.cursor(self._queries[name], *args)
         while rows := await cursor.fetch(size):
             yield rows
 
@@ -222,6 +225,11 @@ class Database:
         self.url = url
         #: Whether relationships are spread over the nodes of a Citus database.
         self.sharded = False
+        #: Of the embedding model that the process uses, once it is known; whether its vectors are
+        #: in the columns `other_embedding`; and the queries, which read and write its vectors.
+        self.fingerprint: str | None = None
+        self.swapped = False
+        self.queries: Mapping[str, str] = load_queries()
 
     @classmethod
     @asynccontextmanager
@@ -265,25 +273,31 @@ class Database:
                 async with asyncio.timeout(_CLOSE_S):
                     await pool.close()
 
+    def use_vectors(self, fingerprint: str, *, swapped: bool) -> None:
+        """Read and write the vectors of an embedding model from now on."""
+        self.fingerprint = fingerprint
+        self.swapped = swapped
+        self.queries = load_queries(swapped=swapped)
+
     async def rows(self, name: str, *args: object) -> Sequence[asyncpg.Record]:
         """Run a named query and return its rows."""
         async with self.acquired() as raw:
-            return await raw.fetch(load_queries()[name], *args)  # type: ignore[no-any-return]
+            return await raw.fetch(self.queries[name], *args)  # type: ignore[no-any-return]
 
     async def row(self, name: str, *args: object) -> asyncpg.Record | None:
         """Run a named query and return its first row."""
         async with self.acquired() as raw:
-            return await raw.fetchrow(load_queries()[name], *args)
+            return await raw.fetchrow(self.queries[name], *args)
 
     async def value(self, name: str, *args: object) -> Any:
         """Run a named query and return the first value of its first row."""
         async with self.acquired() as raw:
-            return await raw.fetchval(load_queries()[name], *args)
+            return await raw.fetchval(self.queries[name], *args)
 
     async def execute(self, name: str, *args: object) -> None:
         """Run a named query, discarding its result."""
         async with self.acquired() as raw:
-            await raw.execute(load_queries()[name], *args)
+            await raw.execute(self.queries[name], *args)
 
     async def announce(self, announcement: msgspec.Struct) -> None:
         """Tell every server process."""
@@ -322,7 +336,7 @@ class Database:
             try:
                 for statement in first:
                     await raw.execute(statement)
-                connection = DatabaseConnection(raw)
+                connection = DatabaseConnection(raw, self.fingerprint, self.queries)
                 yield connection
                 await self._publisher.commit(raw, connection.announcements)
                 for tell in connection.when_committed:
@@ -402,7 +416,7 @@ class RelationshipData:
     @asynccontextmanager
     async def _reading(self, name: str, args: Sequence[object]) -> AsyncIterator[tuple[Any, str]]:
         assert args[0] == self._relationship_id
-        query = load_queries()[name]
+        query = self._database.queries[name]
         if self._database.sharded:
             async with self._database.transaction(self._relationship_id) as connection:
                 yield connection.raw, query

@@ -340,7 +340,7 @@ def known_memory(row: Any) -> KnownMemory:
 def decode_exchange_turn(row: Any) -> ExchangeTurn:
     """Decode a row of `window_turns`."""
     return ExchangeTurn(
-        row["id"], row["speaker"], row["content"], _vector(row["embedding"]), row["memory_id"]
+        row["id"], row["speaker"], row["content"], _vector(row["vector"]), row["memory_id"]
     )
 
 
@@ -349,7 +349,7 @@ def _turn_to_remember(row: Any) -> TurnToRemember:
         id=row["id"],
         speaker=row["speaker"],
         content=row["content"],
-        vector=_vector(row["embedding"]),
+        vector=_vector(row["vector"]),
         memory_id=row["memory_id"],
         session_id=row["session_id"],
         event_type=row["event_type"],

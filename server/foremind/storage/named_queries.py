@@ -16,16 +16,22 @@ SELECT * FROM (
 ) AS asked
 WHERE within.relationship IS NOT NULL OFFSET 0
 ) AS found"""
+_VECTORS = re.compile(r"\b(other_)?embedding\b")
 _HEADER = re.compile(r"^-- name: (\w+)\n-- (.+\.)\n(?:--.*\n)*", re.MULTILINE)
 
 
 @cache
-def load_queries() -> dict[str, str]:
+def load_queries(*, swapped: bool = False) -> dict[str, str]:
     """Return the SQL of every named query.
+
+    Args:
+        swapped: whether the vectors that are searched are in the columns `other_embedding`.
 
     Raises:
         ValueError: a query lacks a name or sentence, or a name is used twice.
     """
+    if swapped:
+        return {name: _swapped(sql) for name, sql in load_queries().items()}
     queries: dict[str, str] = {}
     for path in sorted((asset("sql") / "queries").glob("*.sql")):
         for name, sql in _parse(path):
@@ -44,6 +50,11 @@ def as_one_read(query: str) -> str:
     with the statement. A query that writes cannot be put like this.
     """
     return _ONE_READ.format(query=query)
+
+
+def _swapped(sql: str) -> str:
+    """Exchange the two columns of vectors, and what is named like them."""
+    return _VECTORS.sub(lambda match: "embedding" if match[1] else "other_embedding", sql)
 
 
 def _parse(path: Path) -> list[tuple[str, str]]:

@@ -23,10 +23,24 @@ class Presence:
 
 
 class PresenceKeeper:
-    """Holds the lock, on a connection of its own, while it is entered."""
+    """Holds the lock, on a connection of its own, while it is entered.
 
-    def __init__(self, url: str, presence: Presence, clock: Clock, supervisor: Supervisor) -> None:
+    So it does the lock that shows which embedding model's vectors this process searches.
+
+    Args:
+        fingerprint: of that model.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        fingerprint: str,
+        presence: Presence,
+        clock: Clock,
+        supervisor: Supervisor,
+    ) -> None:
         self._url = url
+        self._fingerprint = fingerprint
         self._presence = presence
         self._clock = clock
         self._supervisor = supervisor
@@ -49,6 +63,7 @@ class PresenceKeeper:
 
     async def _lock(self, connection: Any, _fail: Callable[[Exception], None]) -> None:
         number = secrets.randbits(62)
+        await connection.execute(load_queries()["hold_embedding_model"], self._fingerprint)
         await connection.execute(load_queries()["lock_presence"], number)
         self._presence.number = number
 

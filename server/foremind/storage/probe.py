@@ -27,6 +27,8 @@ class DatabaseProbe:
     Detects a read-only database, a full disk, a hanging commit and an unreachable server. When the
     outcome changes, the pool's connections are replaced, as they may lead to a former standby. On
     recovery, everything that waits to be restarted is restarted.
+
+    It also notices that the database has another embedding model by now.
     """
 
     def __init__(self, database: Database, supervisor: Supervisor, clock: Clock) -> None:
@@ -38,6 +40,7 @@ class DatabaseProbe:
         self._probed = asyncio.Event()
         self._probed_at = float("-inf")
         self._problem: str | None = None
+        self._model: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def __aenter__(self) -> Self:
         self._loop = self._supervisor.start("database-probe", self._run)
@@ -54,6 +57,10 @@ class DatabaseProbe:
             self._wake.set()
         await self._probed.wait()
         return self._problem
+
+    async def replaced_model(self) -> str:
+        """Wait until the database has another model than this process; return its name."""
+        return await asyncio.shield(self._model)
 
     async def _run(self, loop: SupervisedLoop) -> None:
         while True:
@@ -88,11 +95,18 @@ class DatabaseProbe:
                 async with asyncio.timeout(_TIMEOUT_S):
                     raw = await connect_as_server(self._database.url)
                     try:
+                        await self._look_at_model(raw)
                         return await _write(raw)
                     finally:
                         raw.terminate()
         except StorageUnavailable as error:
             return error.message
+
+    async def _look_at_model(self, raw: Any) -> None:
+        owner = await raw.fetchrow(load_queries()["embedding_model"])
+        known = owner is None or owner["fingerprint"] == self._database.fingerprint
+        if not known and not self._model.done():
+            self._model.set_result(owner["name"])
 
 
 async def _write(raw: Any) -> str | None:

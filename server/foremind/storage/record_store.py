@@ -406,7 +406,7 @@ def _layers_row(row: Any) -> tuple[LayersState, Record | None]:
 
 
 def _record(values: dict[str, Any]) -> Record:
-    vector = values.pop("embedding")
+    vector = values.pop("vector")
     return Record(
         **(
             values

@@ -7,7 +7,7 @@ from typing import Self
 import msgspec
 
 from foremind.domain.announcements import LayersChanged, MemoriesChanged
-from foremind.domain.errors import Conflict, NotFound
+from foremind.domain.errors import Conflict, NotFound, StorageUnavailable
 from foremind.storage.database import Database, DatabaseConnection
 
 
@@ -64,10 +64,16 @@ class RelationshipTransaction:
 
         Raises:
             NotFound: there is no such relationship.
+            StorageUnavailable: another embedding model is in use by now, with which this process is
+                about to start again.
         """
         row = await connection.row("lock_relationship", relationship_id)
         if row is None:
             raise NotFound("id: expected the id of a relationship", param="id")
+        if connection.fingerprint not in (None, row["fingerprint"]):
+            raise StorageUnavailable(
+                "The embedding model was replaced; this server starts again. Try again shortly."
+            )
         return cls(connection, relationship_id, row["erasures"], row["memory_version"])
 
     async def memory_version(self) -> int:

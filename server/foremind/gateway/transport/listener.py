@@ -187,11 +187,13 @@ async def listening(
     max_frame_size: int = 65_536,
     precedence: EnterPrecedence | None = None,
     shared: socket.socket | None = None,
+    open_socket: Callable[[], socket.socket] | None = None,
 ) -> AsyncIterator[int]:
     """Serve `app` inside the block; yields the port.
 
     Args:
         shared: another listening socket to serve, which this process shares with others.
+        open_socket: returns the listening socket to serve, which outlives the server.
         max_frame_size: maximum size of a WebSocket frame in bytes.
         precedence: what `app` reports messages to that the transport's queues give way to.
 
@@ -201,7 +203,8 @@ async def listening(
     metrics = metrics or Metrics()
     precedence = precedence or EnterPrecedence()
     admission = _admission(settings, metrics)
-    listener = bind(settings.host, settings.port)
+    # A duplicate: what waits to be accepted outlives the server, which closes its sockets.
+    listener = open_socket().dup() if open_socket else bind(settings.host, settings.port)
     listeners = [listener] if shared is None else [listener, shared]
     served = _without_trailing_slash(BodyBudget(app, settings.body_bytes, metrics))
     config = _uvicorn_config(served, settings, max_frame_size)
