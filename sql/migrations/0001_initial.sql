@@ -510,6 +510,12 @@ CREATE TABLE gateways (
     draining boolean NOT NULL DEFAULT false
 );
 
+-- When `foremind db backup` last wrote a file.
+CREATE TABLE last_backup (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    finished_at timestamptz NOT NULL
+);
+
 -- -------------------------------------------------------------------------------------------------
 -- Row-level security: a transaction sees the rows of the one relationship that it sets as
 -- foremind.relationship until it ends, or none. Forced, so that it applies to the tables' owner too.

@@ -51,3 +51,14 @@ SELECT 1;
 -- Reads what tells this database from any other.
 SELECT system_identifier::text || '-' || (SELECT oid FROM pg_database WHERE datname = current_database())::text
 FROM pg_control_system();
+
+-- name: record_backup
+-- Records that a backup was written just now.
+INSERT INTO last_backup (finished_at) VALUES (now())
+ON CONFLICT (only_row) DO UPDATE SET finished_at = now();
+
+-- name: backup_age
+-- Returns the seconds since the last backup; if there is none, since the database was created.
+SELECT extract(epoch FROM now() - coalesce(
+    (SELECT finished_at FROM last_backup), (SELECT min(applied_at) FROM schema_migrations)
+))::float8;

@@ -28,6 +28,24 @@ def test_prometheus_accepts_its_configuration(name: str, tmp_path: Path) -> None
     assert "alerts.yaml" in output  # the rules were checked as well
 
 
+def test_alerts_reach_a_receiver() -> None:
+    """Prometheus knows where Alertmanager is, and each route of that ends at a receiver."""
+    compose = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]
+    prometheus = yaml.safe_load((FOLDER / "compose" / "prometheus.yaml").read_text())
+    (managers,) = prometheus["alerting"]["alertmanagers"]
+    targets = [target for config in managers["static_configs"] for target in config["targets"]]
+    jobs = {config["job_name"]: config["static_configs"] for config in prometheus["scrape_configs"]}
+    targets += [target for configs in jobs.values() for c in configs for target in c["targets"]]
+    assert {target.partition(":")[0] for target in targets} <= set(compose)
+    config = yaml.safe_load((FOLDER / "compose" / "alertmanager.yaml").read_text())
+    receivers = {receiver["name"] for receiver in config["receivers"]}
+    routes = [config["route"], *config["route"]["routes"]]
+    assert {route["receiver"] for route in routes} == receivers
+    (group,) = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"]
+    severities = {rule["labels"]["severity"] for rule in group["rules"]}
+    assert set(re.findall(r'severity = "(\w+)"', str(config))) <= severities
+
+
 def test_each_alert_fires_when_it_should(tmp_path: Path) -> None:
     """And one step below its threshold it does not."""
     shutil.copy(FOLDER / "alerts.yaml", tmp_path)

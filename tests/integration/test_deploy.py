@@ -8,9 +8,11 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import asyncpg
+import httpx2
 import msgspec
 import pytest
 
@@ -23,7 +25,7 @@ from foremind.storage.backup import back_up, restore
 from foremind.storage.embedded_postgres import embedded_postgres
 from foremind_client import connect
 from foremind_eval.processes.server_process import running_server
-from tests.conftest import PATIENT, ROOT, eventually_async
+from tests.conftest import PATIENT, ROOT, StartServer, eventually_async, owner_of
 
 DEPLOY = ROOT / "deploy"
 _METRIC = re.compile(r"foremind_\w+")
@@ -86,6 +88,10 @@ def test_the_dashboard_shows_everything_that_is_counted() -> None:
 def test_the_unit_is_one(tmp_path: Path) -> None:
     """systemd itself reads it, where it is at hand; else its sections and settings are checked."""
     text = (DEPLOY / "foremind.service").read_text()
+    backup = (DEPLOY / "foremind-backup.service").read_text()
+    for setting in ("ExecStart=", "EnvironmentFile=", "StateDirectory="):
+        assert f"\n{setting}" in text and f"\n{setting}" in backup
+    assert "\nUser=foremind\n" in backup  # that of foremind.service
     assert [line for line in text.splitlines() if line.startswith("[")] == [
         "[Unit]", "[Service]", "[Install]",
     ]  # fmt: skip
@@ -117,6 +123,51 @@ def test_images_of_others_are_named_by_their_digest() -> None:
     others = [image for image in named if not image.startswith("foremind:")]
     assert len(others) >= 8
     assert [image for image in others if not re.search(r"@sha256:[0-9a-f]{64}$", image)] == []
+
+
+async def test_the_nightly_backup_is_made_and_its_age_told(
+    start: StartServer, settings: Settings, tmp_path: Path
+) -> None:
+    """By the script of the compose file; a failure is said, and leaves the former one."""
+    server = await start()
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin" / "foremind"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m foremind "$@"\n')
+    command.chmod(0o755)
+    script = tmp_path / "nightly-backup.sh"
+    shown = (DEPLOY / "compose" / "nightly-backup.sh").read_text()
+    script.write_text(shown.replace("/data", str(tmp_path / "kept")))
+    (tmp_path / "kept").mkdir()
+    assert settings.database_url is not None
+
+    async def run(url: str) -> str:
+        process = await asyncio.create_subprocess_exec(
+            "sh", str(script), "now", stderr=asyncio.subprocess.PIPE,
+            env=os.environ | {
+                "PATH": f"{command.parent}:{os.environ['PATH']}", "FOREMIND_DATABASE_URL": url,
+            },
+        )  # fmt: skip
+        return (await process.communicate())[1].decode()
+
+    async def age() -> float:
+        async with httpx2.AsyncClient() as http:
+            text = (await http.get(f"http://127.0.0.1:{server.port}/metrics")).text
+        (found,) = re.findall(r"^foremind_backup_age_seconds (\S+)$", text, re.MULTILINE)
+        return float(found)
+
+    owner = owner_of(server.app.core)
+    await owner.execute("UPDATE schema_migrations SET applied_at = now() - interval '2 days'")
+    await eventually_async(lambda: _is(age, lambda seconds: seconds > 170_000))
+    assert "failed" not in await run(settings.database_url.reveal())
+    (kept,) = (tmp_path / "kept").iterdir()
+    size = kept.stat().st_size
+    await eventually_async(lambda: _is(age, lambda seconds: seconds < 10_000))
+    assert "The backup failed" in await run("postgresql://nobody@127.0.0.1:1/none")
+    assert [file.stat().st_size for file in (tmp_path / "kept").iterdir()] == [size]
+
+
+async def _is(read: Callable[[], Awaitable[float]], holds: Callable[[float], bool]) -> bool:
+    return holds(await read())
 
 
 async def test_a_backup_holds_everything(settings: Settings, tmp_path: Path) -> None:
@@ -224,7 +275,8 @@ async def _everything(url: str) -> dict[str, list[str]]:
     try:
         tables = await raw.fetch(
             "SELECT relname FROM pg_class JOIN pg_namespace AS space ON space.oid = relnamespace "
-            "WHERE relkind = 'r' AND nspname = 'public' ORDER BY 1"
+            "WHERE relkind = 'r' AND nspname = 'public' "
+            "AND relname <> 'last_backup' ORDER BY 1"  # written once a backup is complete
         )
         return {
             row["relname"]: sorted(

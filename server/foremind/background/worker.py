@@ -288,6 +288,7 @@ class BackgroundWorker:
             return
         self._measure_at = moment + _MEASURE_INTERVAL_S
         now = self._clock.now()
+        self._metrics.backup_age.set(await self._step_store.backup_age())
         waiting = await self._step_store.waiting_counts(now, MAX_LANES_PER_MODEL)
         counts = Counter({(steps.step, steps.reason): steps.count for steps in waiting})
         for lane in self._lanes.values():

@@ -202,6 +202,11 @@ class Metrics:
         self.prepared_bytes = Gauge(
             "foremind_prepared_bytes", "Memory used by prepared contexts.", registry=self.registry
         )
+        self.backup_age = Gauge(
+            "foremind_backup_age_seconds",
+            "Age of the last backup; without one, of the database.",
+            registry=self.registry,
+        )
         self.waiting_jobs = Gauge(
             "foremind_waiting_jobs", "Turns waiting to be ingested.", registry=self.registry
         )

@@ -386,6 +386,10 @@ class StepStore:
         )
         return {row["name"]: row["behind"] for row in rows}
 
+    async def backup_age(self) -> float:
+        """Return the seconds since the last backup; without one, since the database was created."""
+        return float(await self._database.value("backup_age"))
+
     async def waiting_counts(self, now: datetime, places: int) -> list[WaitingSteps]:
         """Count the waiting steps by step and reason; `places` is the limit per model server."""
         full = [row["place"] for row in await self._database.rows("full_places", now, places)]

@@ -44,6 +44,8 @@ async def back_up(url: str, file: Path) -> None:
         partial.replace(file)
     finally:
         partial.unlink(missing_ok=True)
+    async with connected(url) as connection:
+        await connection.execute(load_queries()["record_backup"])
 
 
 async def restore(url: str, file: Path) -> None:

@@ -42,9 +42,9 @@ REFERENCE_TABLES = (
     "spent_tokens",
 )
 
-#: Tables that only the coordinator has: what has been migrated, and the gateways, which live while
-#: they hold its advisory locks.
-LOCAL_TABLES = ("schema_migrations", "gateways")
+#: Tables that only the coordinator has: what has been migrated, when a backup was made, and the
+#: gateways, which live while they hold its advisory locks.
+LOCAL_TABLES = ("schema_migrations", "last_backup", "gateways")
 
 #: A transaction's relationship reaches the workers, whose row-level security compares it; queries
 #: of several nodes are planned with their arguments, as they cannot be without; changes on several
