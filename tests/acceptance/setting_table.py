@@ -168,6 +168,9 @@ def setting_rows(urls: tuple[str, str], tokenizers: tuple[str, str]) -> dict[str
         "llm_max_tokens": _row(lambda p: p.chat_model.max_tokens, 101, 102, 103, 104),
         "llm_temperature": _row(lambda p: p.chat_model.temperature, 0.1, 0.2, 0.3, 0.4),
         "llm_ahead": _row(lambda p: p.chat_model.ahead, "prefill", "off"),
+        "llm_extra": _row(
+            lambda p: p.chat_model.extra, {"top_p": 0.9}, {"top_p": 0.5, "stop": ["Ana:"]}
+        ),
         "llm_tokens_per_day": _row(lambda p: p.chat_model.tokens_per_day, 5_000, 9_000),
     }
 

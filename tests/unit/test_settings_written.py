@@ -32,6 +32,7 @@ LISTS = {
     "host_addresses": ("10.1.0.0/16, ::2", '["10.1.0.0/16", "::2/128"]'),
     "layers_off": ("hot, topics", '["topics", "hot"]'),
     "retention_days": ("conversation=365, hot=0.5", '{"hot": 0.5, "conversation": 365}'),
+    "llm_extra": (' {"top_p": 0.9, "stop": ["Ana:"]}', '{"stop": ["Ana:"], "top_p": 0.9}'),
 }
 HOSTILE = (
     "nan", "inf", "-inf", "1e300", "-1e300", "1e-300", "-1", "0", "", " ", "null", "true", "[]",
@@ -105,6 +106,18 @@ def test_null_means_no_limit(monkeypatch: pytest.MonkeyPatch, source: str) -> No
         ("mcp", "1", "'on'", True),
         ("max_connections", "null", "'null'", None),
         ("retention_days", '{"hot": "3"}', "{hot = 3}", {"hot": 3.0}),
+        (
+            "llm_extra",
+            '{"top_p": 0.9, "seed": "7", "stop": ["A"], "logit_bias": null}',
+            '''"""{"top_p": 0.9, "seed": "7", "stop": ["A"], "logit_bias": null}"""''',
+            {"top_p": 0.9, "seed": "7", "stop": ["A"], "logit_bias": None},
+        ),
+        (
+            "llm_extra",
+            '{"chat_template_kwargs": {"enable_thinking": false}}',
+            "{chat_template_kwargs = {enable_thinking = false}}",
+            {"chat_template_kwargs": {"enable_thinking": False}},
+        ),
     ],
 )
 def test_a_value_means_the_same_in_the_environment_and_in_the_file(
@@ -139,6 +152,13 @@ def test_a_value_means_the_same_in_the_environment_and_in_the_file(
         ({"FOREMIND_RETENTION_DAYS": "hot=3,hot=9"}, "", "FOREMIND_RETENTION_DAYS: expected every"),
         ({"FOREMIND_RETENTION_DAYS": "cold=3"}, "", "FOREMIND_RETENTION_DAYS.cold: expected"),
         ({"FOREMIND_RETENTION_DAYS": "soul=3"}, "", "FOREMIND_RETENTION_DAYS.soul"),
+        ({"FOREMIND_LLM_EXTRA": "top_p=0.9"}, "", "FOREMIND_LLM_EXTRA: expected a JSON object"),
+        ({"FOREMIND_LLM_EXTRA": '{"top_p": NaN}'}, "", "FOREMIND_LLM_EXTRA: expected a JSON"),
+        *(
+            ({"FOREMIND_LLM_EXTRA": f'{{"{name}": 1}}'}, "", f"FOREMIND_LLM_EXTRA.{name}: expected")
+            for name in ("messages", "stream", "model", "max_tokens", "n", "tools", "Messages")
+        ),
+        ({}, "[llm_extra]\nstream = false", "foremind.toml: llm_extra.stream: expected a field"),
         ({"FOREMIND_ALLOWED_ORIGINS": "*"}, "", "FOREMIND_ALLOWED_ORIGINS: expected origins"),
         ({"FOREMIND_TRUSTED_PROXIES": "proxy"}, "", "FOREMIND_TRUSTED_PROXIES: expected addresses"),
         ({"FOREMIND_HOST_ADDRESSES": "1.2.3.4/99"}, "", "FOREMIND_HOST_ADDRESSES: expected addr"),

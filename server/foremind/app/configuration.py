@@ -153,11 +153,15 @@ def _sequence(text: str) -> list[Any]:
 
 def _mapping(text: str, members: inspect.Type) -> dict[str, Any]:
     expected = "expected name=value with commas between them, or a JSON object"
-    if text.startswith("{"):
+    if isinstance(members, inspect.AnyType):  # what a text would mean is only clear in JSON
+        expected = "expected a JSON object"
+    if text.startswith("{") or isinstance(members, inspect.AnyType):
         try:
-            pairs = list(json.loads(text).items())
-        except (ValueError, RecursionError):
+            pairs = list(json.loads(text or "{}", parse_constant=_no_number).items())
+        except (AttributeError, ValueError, RecursionError):
             raise _InvalidSetting(expected) from None
+        if isinstance(members, inspect.AnyType):
+            return dict(pairs)
     else:
         parts = [item.partition("=") for item in text.split(",") if item.strip()]
         if any(not separator for _, separator, _ in parts):
@@ -167,6 +171,10 @@ def _mapping(text: str, members: inspect.Type) -> dict[str, Any]:
     if len(mapping) < len(pairs):
         raise _InvalidSetting("expected every name once")
     return mapping
+
+
+def _no_number(constant: str) -> object:
+    raise ValueError(constant)
 
 
 def unknown_variables(environment: Iterable[str]) -> list[str]:

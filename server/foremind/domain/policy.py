@@ -1,7 +1,7 @@
 """Resolves the effective settings: turn over relationship over companion over server. Pure."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -152,6 +152,7 @@ class ChatModelPolicy:
     own: frozenset[str] = frozenset()
     tokenizer: str | None = None
     tokens_per_day: int | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ class Policy:
     chat_model: ChatModelPolicy
 
 
-_MODEL_SETTINGS = ("llm_url", "llm_model", "llm_key_env", "llm_tokens_per_day")
+_MODEL_SETTINGS = ("llm_url", "llm_model", "llm_key_env", "llm_extra", "llm_tokens_per_day")
 _Part = TypeVar("_Part", RecallPolicy, StoragePolicy, LayerPolicy, ChatModelPolicy)
 # What the name of a setting may have before the name of the field that holds its value.
 _PREFIXES: Mapping[type, tuple[str, ...]] = {
@@ -178,10 +179,10 @@ _PREFIXES: Mapping[type, tuple[str, ...]] = {
 }
 _SETTINGS_OF = {
     part: {
-        field.name: prefix + field.name
-        for field in fields(part)
+        member.name: prefix + member.name
+        for member in fields(part)
         for prefix in prefixes
-        if prefix + field.name in LEVEL_SETTINGS
+        if prefix + member.name in LEVEL_SETTINGS
     }
     for part, prefixes in _PREFIXES.items()
 }
@@ -220,7 +221,7 @@ def policy_for(own: CompanionSettings, server: Settings) -> Policy:
 def _part(part: type[_Part], pick: Callable[[str], Any], **computed: object) -> _Part:
     """Return a part of a policy: the settings that its fields name, and what is computed."""
     picked = {
-        field: pick(name) for field, name in _SETTINGS_OF[part].items() if field not in computed
+        member: pick(name) for member, name in _SETTINGS_OF[part].items() if member not in computed
     }
     return part(**picked, **computed)  # type: ignore[arg-type] # the setting's type is the field's
 

@@ -1,8 +1,8 @@
 """One streamed chat completion: the request, its deadlines and limits, and its failures."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
@@ -34,8 +34,8 @@ class CompletionRequest:
     """What a model is asked to complete.
 
     `timeout_s` is for the whole reply. Where `partial` is set, a reply that exceeds it is cut off
-    instead of failing, once some of it has arrived. `own` is as in `ChatModelPolicy`. The tokens
-    are counted for a `purpose`, unless there is no account.
+    instead of failing, once some of it has arrived. `own` and `extra` are as in `ChatModelPolicy`.
+    The tokens are counted for a `purpose`, unless there is no account.
     """
 
     model: str
@@ -46,6 +46,7 @@ class CompletionRequest:
     response_format: dict[str, Any] | None = None
     partial: bool = False
     own: frozenset[str] = frozenset()
+    extra: Mapping[str, Any] = field(default_factory=dict)
     account: TokenAccount | None = None
     purpose: str = ""
 
@@ -160,7 +161,8 @@ async def _sent(connections: httpx2.AsyncClient, body: dict[str, Any]) -> httpx2
 
 
 def _body_of(request: CompletionRequest) -> dict[str, Any]:
-    body: dict[str, Any] = {
+    extra = {name: value for name, value in request.extra.items() if value is not None}
+    body: dict[str, Any] = extra | {
         "model": request.model,
         "messages": request.messages,
         "stream": True,

@@ -140,7 +140,7 @@ def _advice(asked: AskedModel, status: int, error: object) -> tuple[str, tuple[s
         return "model_unreachable", ("is behind a proxy that cannot reach it", log)
     if status >= 500:
         return "model_broken", ("failed", log)
-    check = "Its chat template or a filter may be the cause."
+    check = f"{asked.setting('llm_extra')}, its chat template or a filter may be the cause."
     return "model_refused", ("refused the request", f"{check} {log}")
 
 

@@ -156,6 +156,7 @@ class ChatModels:
             # A provider that bills tokens needs a key; `llm_ahead` can state that cost is no issue.
             self_hosted=address.key is None or policy.ahead != "off",
             own=policy.own,
+            extra=policy.extra,
         )
         account = None
         if self._accounts is not None and relationship_id is not None:

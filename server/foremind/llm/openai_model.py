@@ -6,10 +6,11 @@ Servers differ in what they support; the strictest form is tried first.
 """
 
 import asyncio
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -92,12 +93,16 @@ _MIN_CHUNK_CHARS, _MAX_CHUNK_CHARS = 256, 16_384
 _SLOW_CHUNK_S = 0.5
 
 
+# Samplers that would end an answer in JSON, or keep it from repeating names and signs.
+_BENDING = re.compile(r"stop|logit_bias|min_tokens|.*penalty.*|dry_.*|xtc_.*")
+
+
 @dataclass(frozen=True, slots=True)
 class ChatModelOptions:
     """The endpoint, the sampling parameters and the time limit of a reply in seconds.
 
-    `self_hosted` says that the operator runs the server: prompt tokens cost nothing. `own` is as
-    in `ChatModelPolicy`.
+    `self_hosted` says that the operator runs the server: prompt tokens cost nothing. `own` and
+    `extra` are as in `ChatModelPolicy`.
     """
 
     address: ModelEndpoint
@@ -107,6 +112,12 @@ class ChatModelOptions:
     reply_timeout_s: float
     self_hosted: bool = False
     own: frozenset[str] = frozenset()
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def extra_of_answers(self) -> dict[str, Any]:
+        """What background requests have of `extra`: not what would end or bend their JSON."""
+        return {name: value for name, value in self.extra.items() if not _BENDING.fullmatch(name)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +274,7 @@ class OpenAIChatModel:
             None if shape is None else response_format(form, shape),
             partial=True,
             own=self.options.own,
+            extra=self.options.extra_of_answers,
             account=self._account,
             purpose=purpose,
         )
@@ -405,6 +417,7 @@ class OpenAIChatModel:
             temperature,
             self.options.reply_timeout_s,
             own=self.options.own,
+            extra=self.options.extra,
             account=self._account,
             purpose=purpose,
         )

@@ -78,6 +78,21 @@ Url = Annotated[
     ),
 ]
 TokenizerPath = Annotated[str, _matching(r"\S", "a path", 1000)]
+# What Foremind says itself in each request; some servers know names in capitals, too.
+_OWN_FIELDS = (
+    "model", "messages", "prompt", "stream", "stream_options", "max_tokens",
+    "max_completion_tokens", "temperature", "response_format", "n", "tools", "tool_choice",
+    "functions", "function_call",
+)  # fmt: skip
+ExtraField = Annotated[
+    str,
+    _matching(
+        rf"^(?!(?:{'|'.join(_OWN_FIELDS)})$)[a-z][a-z0-9_]*$(?!\n)",
+        "a field in small letters that Foremind does not set itself; these it sets: "
+        f"{', '.join(_OWN_FIELDS)}",
+        100,
+    ),
+]
 # Any other variable may hold a secret that must not reach the companion's model server.
 KeyVariable = Annotated[str, Meta(pattern=f"^{KEY_PREFIX}[A-Za-z0-9_]{{1,100}}$(?!\\n)")]
 
@@ -328,6 +343,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     llm_temperature: Annotated[
         float, Meta(ge=0, le=2), _setting("sampling temperature", "turn", _ANY)
     ] = 0.8
+    llm_extra: Annotated[
+        dict[ExtraField, Any],
+        Meta(max_length=50),
+        _setting(
+            "JSON merged into its requests, such as `top_p`, `min_p`, `stop` or "
+            "`chat_template_kwargs`; a companion's is laid over it, and `null` leaves a field out",
+            "companion",
+        ),
+    ] = {}
     llm_tokens_per_day: Annotated[
         Count | None,
         _setting(
