@@ -174,14 +174,55 @@ async def test_a_reply_can_be_cancelled(start: StartServer, by: str) -> None:
         assert turns[:2] == [("user", "Hello"), ("companion", "one two ")]
 
 
-@pytest.mark.parametrize("reply", [["word "] * 5000, ["word " * 5000]], ids=["many", "one"])
+_ENDLESS = [f"word{number} " for number in range(5000)]
+
+
+@pytest.mark.parametrize("reply", [_ENDLESS, ["".join(_ENDLESS)]], ids=["many", "one"])
 async def test_an_endless_reply_is_cut_off(start: StartServer, reply: list[str]) -> None:
-    """If the model ignores the token limit, in many pieces or in one."""
+    """If the model ignores the token limit, in many pieces or in one; it ends with a word."""
     async with scripted_model(Script(reply=lambda _: reply)) as model:
         client = await (await start(llm_url=model.url, llm_max_tokens=10)).session()
         await client.send("Hello")
         done = await client.expect("response.done")
-        assert len(done["text"]) == 10 * 16
+        assert 10 * 15 < len(done["text"]) <= 10 * 16
+        assert done["text"].endswith("…")
+
+
+async def test_a_reply_that_its_limit_ends_ends_with_a_sentence(start: StartServer) -> None:
+    """In its deltas, too, and as it is stored."""
+    said = "The sea is calm. The boats are out. Nobody knows why"
+    words = re.findall(r"\S+ ?", said)
+    async with scripted_model(Script(reply=lambda _: words, chars_per_token=4)) as model:
+        server = await start(llm_url=model.url, llm_max_tokens=11)
+        client = await server.session()
+        await client.send("Hello")
+        text = ""
+        while (event := await client.next_event())["type"] != "response.done":
+            text += event.get("delta", "")
+        assert event["status"] == "completed"
+        assert event["text"] == text == "The sea is calm. The boats are out."
+        assert ("companion", text) in await stored_turns(await server.connect())
+
+
+async def test_a_loop_is_stopped_and_not_remembered(start: StartServer) -> None:
+    """Its passage is said once in what is done and stored."""
+    passage = "I promise that I was born in Oslo. "
+    script = Script(reply=lambda _: ["Well. ", *[passage] * 300])
+    with capture_logs() as logged:
+        async with scripted_model(script) as model:
+            server = await start(llm_url=model.url, llm_max_tokens=4000, remember_replies="all")
+            client = await server.session()
+            await client.send("I promise to call you", "m1")
+            done = await client.expect("response.done")
+            stored = await client.expect("memory.stored")
+            assert done["status"] == "completed"
+            assert done["text"] == f"Well. {passage}".strip()
+            assert ("companion", done["text"]) in await stored_turns(await server.connect())
+            contents = await owner_of(server.app.core).fetch("SELECT content FROM memories")
+            assert [memory["content"] for memory in contents] == ["I promise to call you"]
+            assert stored["message_id"] == "m1"
+    (line,) = [line for line in logged if line["event"] == "response.done"]
+    assert (line["log_level"], line["detail"]) == ("warning", "The model went round in a loop.")
 
 
 async def test_a_session_without_a_model_says_so(start: StartServer) -> None:

@@ -135,7 +135,7 @@ async def test_leaving_stops_the_reply(start: StartServer) -> None:
 
 async def test_a_reply_that_is_not_read_is_stopped(start: StartServer) -> None:
     """What waits to be read is bounded."""
-    words = Script(reply=lambda _: ["word " * 50] * 1000)
+    words = Script(reply=lambda _: [f"{number} " * 50 for number in range(1000)])
     async with scripted_model(words) as model:
         server = await start(llm_url=model.url, llm_max_tokens=5000, outbound_bytes=65_536)
         async with server.app.turns.turn(ANA, request("Talk on and on")) as events:

@@ -11,7 +11,7 @@ import structlog
 
 from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError
-from foremind.llm.chat_model import ChatModel, RestartedText
+from foremind.llm.chat_model import ChatModel, LoopedText, RestartedText
 from foremind.llm.prompt.assembly import AssembledPrompt
 from foremind.runtime.supervision import begin
 
@@ -27,12 +27,16 @@ _log = structlog.get_logger("foremind.gateway")
 
 @dataclass(frozen=True, slots=True)
 class ReplyResult:
-    """How a reply ended; `text` is what the client was sent, without what a restart discarded."""
+    """How a reply ended; `text` is what the client was sent, without what was discarded.
+
+    `looped` says that it was stopped in a loop; it is not remembered then.
+    """
 
     status: ReplyStatus
     text: str
     first_token_at: float | None
     error: ForemindError | None
+    looped: bool = False
 
 
 class GatedReply:
@@ -59,6 +63,7 @@ class GatedReply:
         self._buffered: list[str] = []
         self._emitted: list[str] = []
         self._first_token_at: float | None = None
+        self._looped = False
         #: Ends with the reply.
         self.task = begin(self._generate(), "reply")
 
@@ -90,12 +95,17 @@ class GatedReply:
         elif (failure := self.task.exception()) is not None:
             status = "failed"
             error = _as_foremind_error(failure)
-        return ReplyResult(status, "".join(self._emitted), self._first_token_at, error)
+        text = "".join(self._emitted)
+        return ReplyResult(status, text, self._first_token_at, error, self._looped)
 
     async def _generate(self) -> None:
         async with aclosing(self.model.stream_reply(self.prompt)) as pieces:
             async for received in pieces:
                 piece = str(received)  # no subclass, which cannot be encoded
+                if isinstance(received, LoopedText):
+                    await self._gate.wait()  # its pieces are sent, and then replaced
+                    self._emitted, self._looped = [piece], True
+                    return
                 if isinstance(received, RestartedText):
                     self._emitted.clear()
                     self._buffered.clear()

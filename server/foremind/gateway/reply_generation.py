@@ -288,7 +288,9 @@ class ReplyGeneration:
             "first_token_ms": None if first_token_s is None else round(first_token_s * 1000),
             "total_ms": round(total_s * 1000),
         }
-        if result.error is None:
+        if result.looped:
+            _log.warning("response.done", **fields, detail="The model went round in a loop.")
+        elif result.error is None:
             _log.info("response.done", **fields)
         else:
             detail = result.error.for_operator

@@ -19,7 +19,6 @@ _NOTE_SHARE, _PARAGRAPH_SHARE, _VALUE_SHARE = 1 / 3, 1 / 4, 1 / 2
 _KEPT_SHARE = 1 / 8  # of a former text's terms that its next version has at least
 _MIN_ECHO_WORDS = 3  # in a row that are the form's, not the speakers'
 _MIN_LOOP_WORDS = 12  # of a text that may be said to go round in circles
-_LOOP_CHARS, _MAX_LOOP_CHARS = 800, 200  # that repeat a passage; of this passage
 _MIN_TITLE_CAPITALS = 3  # and more than half of its words are capitalised
 _BEGINNING_CHARS = 4  # by which forms of a word are recognised that its stem tells apart
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -61,16 +60,6 @@ def goes_round(text: str) -> bool:
         return False
     runs = list(zip(units, units[1:], units[2:], strict=False))
     return 2 * len(set(runs)) < len(runs)
-
-
-def is_looping(text: str) -> bool:
-    """Return whether a text ends in one short passage, word for word, again and again.
-
-    A model that does so goes on until a limit ends it.
-    """
-    end = text[-_LOOP_CHARS:]
-    period = end.find(end[:-_MAX_LOOP_CHARS], 1) if len(end) == _LOOP_CHARS else 0
-    return period > 0 and end[period:] == end[:-period]
 
 
 def without_repetitions(texts: Iterable[str]) -> list[str]:

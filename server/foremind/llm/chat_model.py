@@ -15,6 +15,12 @@ class RestartedText(str):
     __slots__ = ()
 
 
+class LoopedText(str):
+    """The whole of a reply that was stopped in a loop, without the loop."""
+
+    __slots__ = ()
+
+
 class ChatModel(Protocol):
     """Streams the reply to a prompt.
 
@@ -27,7 +33,7 @@ class ChatModel(Protocol):
     def stream_reply(self, prompt: Prompt) -> AsyncGenerator[str, None]:
         """Yield the reply as it is generated; closing the generator cancels the work behind it.
 
-        A `RestartedText` piece replaces everything yielded before it.
+        A `RestartedText` or `LoopedText` piece replaces everything yielded before it.
 
         Raises:
             ModelServerError: the language model failed.

@@ -17,8 +17,7 @@ from typing import Any
 import msgspec
 
 from foremind.domain.errors import ModelServerError, TemporaryError
-from foremind.llm.answer_gate import is_looping
-from foremind.llm.chat_model import RestartedText
+from foremind.llm.chat_model import LoopedText, RestartedText
 from foremind.llm.completion_parser import StreamEnding
 from foremind.llm.completion_stream import (
     CompletionRequest,
@@ -28,6 +27,7 @@ from foremind.llm.completion_stream import (
 from foremind.llm.http_client import ModelEndpoint, ModelHttpClient
 from foremind.llm.model_failures import may_be_format_refusal
 from foremind.llm.prompt.layout import Message, Prompt
+from foremind.llm.reply_ending import SentenceBuffer, loop_period, without_loop
 from foremind.llm.slots import (
     Preempted,
     SlotLease,
@@ -282,7 +282,7 @@ class OpenAIChatModel:
         async with aclosing(stream) as pieces:
             async for piece in pieces:
                 text += piece
-                if looping := is_looping(text):
+                if looping := bool(loop_period(text)):
                     break
         thinking = ThinkingFilter()
         thinking.feed(text)
@@ -421,18 +421,26 @@ class OpenAIChatModel:
             account=self._account,
             purpose=purpose,
         )
+        sentences, said = SentenceBuffer(max_tokens), ""
         async with aclosing(stream_completion(self._client, request, ending)) as pieces:
             async for piece in pieces:
                 text = thinking.feed(piece)
                 if thinking.restarted:
                     capabilities.thinks_unmarked = True
-                    is_empty = not text
-                    yield RestartedText(text)
+                    said, is_empty = text, not text
+                    sentences.restart()
+                    yield RestartedText(sentences.feed(text))
                 elif text:
-                    is_empty = False
-                    yield text
+                    said, is_empty = said + text, False
+                    if passed := sentences.feed(text):
+                        yield passed
+                    if period := loop_period(said):
+                        yield LoopedText(without_loop(said, period))
+                        return
         if remainder := thinking.end(cut_off=ending.cut_off):
             is_empty = False
+        remainder = sentences.feed(remainder) + sentences.end(cut_off=ending.cut_off)
+        if remainder:
             yield remainder
         capabilities.thinks_unmarked |= thinking.ended_unmarked
         capabilities.thinks |= thinking.thought or ending.reasoned

@@ -59,6 +59,27 @@ def sentences_in(text: str) -> list[str]:
     return sentences
 
 
+_WHOLE = re.compile(
+    r"""[.!?…؟۔।]["'”’»›)\]*_~]*(?=\s|\Z)|[。！？]["'”’」』）]*|(?<=[^\s,:;])[ \t]*\n"""
+)
+_MAY_GO_ON = re.compile(r"\d\.\Z")  # 3.14, cut off
+
+
+def whole_sentences(text: str) -> str:
+    """Return a text up to the end of its last whole sentence, or line; empty without one."""
+    end = 0
+    for match in _WHOLE.finditer(text):
+        stop = match.start() + 1
+        said = text[max(0, stop - _MOST_LOOKED_BACK) : stop]
+        is_last = match.end() == len(text)
+        unsure = (_TITLE, _INITIAL, _MAY_GO_ON)
+        if not _goes_on(text, stop, match.end() + 1) and not (
+            is_last and any(pattern.search(said) for pattern in unsure)
+        ):
+            end = match.end()
+    return text[:end]
+
+
 def _goes_on(text: str, end: int, next_start: int) -> bool:
     """Return whether a sentence goes on after a full stop that ends at `end`."""
     if not text.endswith(".", 0, end) or "\n" in text[end:next_start]:

@@ -483,7 +483,7 @@ class Answering:
             pins = text_to_pin(turn.message.text) is not None
             turn_id = await self._insert(turn, result, urgent=pins)
             if turn_id is not None:
-                if turn.reply.model.is_generative and turn.stored.kept:  # it waits for ingest
+                if _is_remembered(turn, result) and turn.stored.kept:  # it waits for ingest
                     self._services.after_reply.ingester.cache_turn(turn_id, result.text)
                 await self._have_read(turn, turn_id, used, pins=pins)
         except ForemindError as error:
@@ -509,7 +509,7 @@ class Answering:
                     result.status,
                     result.text,
                     ended,
-                    ingested=turn.reply.model.is_generative,
+                    ingested=_is_remembered(turn, result),
                     kept=turn.stored.kept,
                     erasures=turn.erasures,
                     origin=self._client.origin,
@@ -601,6 +601,11 @@ class Answering:
             await self._report_turn(answer.reply)
             return answer.reply, False
         return None, answer.abandoned and self.queue.is_newest(incoming.key)
+
+
+def _is_remembered(turn: RunningTurn, result: ReplyResult) -> bool:
+    """Return whether a reply may become a memory: no fixed phrase, and no loop. Pure."""
+    return turn.reply.model.is_generative and not result.looped
 
 
 def _is_older(key: CacheKey, in_force: InForce) -> bool:
