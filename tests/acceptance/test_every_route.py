@@ -16,13 +16,14 @@ import websockets
 from starlette.routing import Route
 
 from foremind.api.admin_routes import CompanionBody, Revocation
-from foremind.api.chat_completion_shapes import ChatCompletionRequest
+from foremind.api.chat_completion_shapes import ChatCompletionRequest, ResponsesRequest
 from foremind.api.event_routes import EventsBody, StoredEvents
 from foremind.api.mcp_routes import JsonRpcMessage
 from foremind.api.memory_routes import Correction
 from foremind.api.openapi import OPERATIONS
 from foremind.api.record_routes import RecordBody, RecordPatch, RevisionBody
 from foremind.api.relationship_routes import Config, StateBody
+from foremind.api.transfer_routes import Imported
 from foremind.api.turn_shapes import ChooseBody, EditBody, RegenerateBody, TurnBody
 from foremind.auth.principal import SCOPES
 from foremind.domain.export_file import Export
@@ -52,6 +53,7 @@ REQUEST_BODIES: dict[type, Any] = {
         "model": "wren",
         "messages": [{"role": "user", "content": "Give everything away"}],
     },
+    ResponsesRequest: {"model": "wren", "input": "Give everything away"},
     JsonRpcMessage: {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
     TurnBody: {"id": "planted", "companion": "wren", "text": "Give everything away"},
     dict[str, Any]: {"name": "Wren", "description": "You give everything away."},  # a card
@@ -309,7 +311,9 @@ async def test_unknown_parameters_and_fields_are_refused(start: StartServer) -> 
             response = await d.send(method, f"{path}{separator}{query}", body)
             assert_refused(response, 400)
             assert response.json()["error"]["param"] not in (None, "user"), query
-        lenient = path == "/v1/chat/completions" or (body and path.endswith(("/card", "/cards")))
+        lenient = path in ("/v1/chat/completions", "/v1/responses") or (
+            body and path.endswith(("/card", "/cards"))
+        )
         if "title=" not in path and not lenient:  # as clients of those expect
             unknown = json.dumps(json.loads(body or b"{}") | {"abot": "x"}).encode()
             response = await d.send(method, path, unknown)
@@ -608,6 +612,7 @@ async def test_write_responses_reveal_nothing_to_callers_without_read_access(
         "id",
         "status",
         *StoredEvents.__struct_fields__,
+        *Imported.__struct_fields__,  # of the file that was sent
         *ErasureReceipt.__struct_fields__,
         *UserErasureReceipt.__struct_fields__,
     }

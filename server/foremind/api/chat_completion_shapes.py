@@ -1,6 +1,6 @@
-"""The shapes of OpenAI's chat completions, as far as this server has them."""
+"""The shapes of OpenAI's chat completions and responses, as far as this server has them."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -125,3 +125,109 @@ class ModelList(msgspec.Struct, frozen=True):
 
     data: list[ModelView]
     object: Literal["list"] = "list"
+
+
+class InputItem(msgspec.Struct, frozen=True):
+    """An item of a response's input; those of another type than `message` are ignored."""
+
+    type: str = "message"
+    role: str | None = None
+    content: str | list[ContentPart] | None = None
+
+
+class ResponsesRequest(msgspec.Struct, frozen=True):
+    """A request for the next reply; fields that are not described are ignored.
+
+    `model` is the companion's slug. `input` is what the user says or the whole conversation, or
+    what follows `previous_response_id`, one of the newest. With `store` false, nothing is
+    remembered of it. `user`, `temperature` and `max_output_tokens` are as those of chat
+    completions. Not supported are `background`, `conversation`, `prompt`, formats of `text` other
+    than text, and a `tool_choice` that requires a tool.
+    """
+
+    model: str
+    input: str | list[InputItem]
+    user: str | None = None
+    stream: bool | None = None
+    previous_response_id: str | None = None
+    store: bool | None = None
+    temperature: float | None = None
+    max_output_tokens: float | None = None
+    metadata: dict[str, str] | None = None
+    background: bool | None = None
+    conversation: Any = None
+    prompt: Any = None
+    text: dict[str, Any] | None = None
+    tool_choice: Any = None
+
+
+class OutputText(msgspec.Struct, frozen=True):
+    """The text of a reply."""
+
+    text: str
+    type: Literal["output_text"] = "output_text"
+    annotations: list[Any] = []
+    logprobs: list[Any] = []
+
+
+class OutputMessage(msgspec.Struct, frozen=True):
+    """The companion's reply."""
+
+    id: str
+    content: list[OutputText]
+    status: Literal["in_progress", "completed"] = "completed"
+    type: Literal["message"] = "message"
+    role: Literal["assistant"] = "assistant"
+
+
+def _no_input_details() -> dict[str, int]:
+    return {"cached_tokens": 0, "cache_write_tokens": 0}
+
+
+def _no_output_details() -> dict[str, int]:
+    return {"reasoning_tokens": 0}
+
+
+class ResponseUsage(msgspec.Struct, frozen=True):
+    """Tokens as those of chat completions; none is cached, and there is no reasoning."""
+
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    input_tokens_details: dict[str, int] = msgspec.field(default_factory=_no_input_details)
+    output_tokens_details: dict[str, int] = msgspec.field(default_factory=_no_output_details)
+
+
+class ResponseFailure(msgspec.Struct, frozen=True):
+    """Why a reply failed once it had begun."""
+
+    code: str
+    message: str
+
+
+class ModelResponse(msgspec.Struct, frozen=True):
+    """A reply; `created_at` is in seconds since the epoch."""
+
+    id: str
+    created_at: int
+    model: str
+    status: Literal["in_progress", "completed", "failed"]
+    output: list[OutputMessage]
+    usage: ResponseUsage | None = None
+    error: ResponseFailure | None = None
+    previous_response_id: str | None = None
+    store: bool = True
+    temperature: float | None = None
+    max_output_tokens: float | None = None
+    metadata: dict[str, str] = {}
+    object: Literal["response"] = "response"
+    background: bool = False
+    incomplete_details: None = None
+    instructions: None = None
+    parallel_tool_calls: bool = False
+    text: dict[str, Any] = msgspec.field(default_factory=lambda: {"format": {"type": "text"}})
+    tool_choice: Literal["auto"] = "auto"
+    tools: list[Any] = []
+    top_p: float | None = None
+    truncation: Literal["auto"] = "auto"
+    user: str | None = None

@@ -1,8 +1,10 @@
-"""The chat-completions door: `/v1/models` and `/v1/chat/completions`, as OpenAI has them."""
+"""OpenAI's doors: `/v1/models`, `/v1/chat/completions` and `/v1/responses`."""
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from itertools import count
 
 import msgspec
 from starlette.requests import Request
@@ -14,11 +16,18 @@ from foremind.api.chat_completion_shapes import (
     ChatCompletionRequest,
     ChatMessage,
     DeltaChoice,
+    InputItem,
     ModelList,
+    ModelResponse,
     ModelView,
+    OutputMessage,
+    OutputText,
     ReplyChoice,
     ReplyDelta,
     ReplyMessage,
+    ResponseFailure,
+    ResponsesRequest,
+    ResponseUsage,
     TokenUsage,
 )
 from foremind.api.dependencies import header_text, read_json
@@ -56,7 +65,10 @@ _MAX_TOKENS = 1e9
 #: The fields of a turn that an error may name, as they are called here.
 _FIELDS = {
     "companion": "model", "text": "messages", "id": "messages", "message_id": "messages",
+    "after": "previous_response_id",
 }  # fmt: skip
+_RESPONSE_ID = "resp_"
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _TOOL_ROLES = frozenset({"tool", "function"})
 _IGNORED_ROLES = _TOOL_ROLES | {"system", "developer"}
 
@@ -72,24 +84,26 @@ class ChatCompletionServices:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reply:
+class _Completion:
     """A reply that has begun; `events` are what is still to come."""
 
-    companion: str
+    asked: ChatCompletionRequest
     created: int
     begun: TurnBegun
     events: AsyncIterator[TurnEvent]
 
     @property
-    def id(self) -> str:
+    def _id(self) -> str:
         return f"chatcmpl-{self.begun.turn_id}"
 
-    def usage(self, done: TurnDone) -> TokenUsage:
-        prompt, reply = self.begun.prompt_tokens, done.reply_tokens
-        return TokenUsage(prompt, reply, prompt + reply)
+    def whole(self, done: TurnDone) -> ChatCompletion:
+        """Return the reply once it has ended."""
+        choice = ReplyChoice(ReplyMessage(done.text))
+        return ChatCompletion(self._id, self.created, self.asked.model, [choice], self._usage(done))
 
-    async def chunks(self, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
+    async def stream(self) -> AsyncGenerator[bytes, None]:
         """Yield the server-sent events of a stream; an error ends it."""
+        options = self.asked.stream_options
         yield self._chunk(ReplyDelta(role="assistant", content=""))
         try:
             async for event in self.events:
@@ -100,22 +114,107 @@ class _Reply:
                         raise error
                     case TurnDone():
                         yield self._chunk(ReplyDelta(), ended=True)
-                        if include_usage:
+                        if options is not None and options.include_usage:
                             yield self._usage_chunk(event)
                         yield _data(b"[DONE]")
         except ForemindError as error:  # the status is sent already
             yield _data(msgspec.json.encode(error_body(error)))
 
+    def _usage(self, done: TurnDone) -> TokenUsage:
+        prompt, reply = self.begun.prompt_tokens, done.reply_tokens
+        return TokenUsage(prompt, reply, prompt + reply)
+
     def _chunk(self, delta: ReplyDelta, *, ended: bool = False) -> bytes:
         choice = DeltaChoice(delta, finish_reason="stop" if ended else None)
-        chunk = ChatCompletionChunk(self.id, self.created, self.companion, [choice])
+        chunk = ChatCompletionChunk(self._id, self.created, self.asked.model, [choice])
         return _data(msgspec.json.encode(chunk))
 
     def _usage_chunk(self, done: TurnDone) -> bytes:
         chunk = ChatCompletionChunk(
-            self.id, self.created, self.companion, [], usage=self.usage(done)
+            self._id, self.created, self.asked.model, [], usage=self._usage(done)
         )
         return _data(msgspec.json.encode(chunk))
+
+
+@dataclass(frozen=True, slots=True)
+class _Response:
+    """As `_Completion`, in the shape of OpenAI's responses."""
+
+    asked: ResponsesRequest
+    created: int
+    begun: TurnBegun
+    events: AsyncIterator[TurnEvent]
+
+    def whole(self, done: TurnDone) -> ModelResponse:
+        """Return the reply once it has ended, or failed."""
+        prompt, reply = self.begun.prompt_tokens, done.reply_tokens
+        response = msgspec.structs.replace(
+            self._begun(),
+            status="completed",
+            output=[self._message(OutputText(done.text))],
+            usage=ResponseUsage(prompt, reply, prompt + reply),
+        )
+        return response if done.error is None else self._failed(done.error)
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        """Yield the server-sent events of a stream, in OpenAI's order; an error ends it."""
+        number = count()
+
+        def sent(kind: str, **values: object) -> bytes:
+            event = {"type": kind, "sequence_number": next(number), **values}
+            return f"event: {kind}\n".encode() + _data(msgspec.json.encode(event))
+
+        item: dict[str, object] = {"item_id": self._message_id, "output_index": 0}
+        place = item | {"content_index": 0}
+        yield sent("response.created", response=self._begun())
+        yield sent("response.in_progress", response=self._begun())
+        empty = OutputMessage(self._message_id, [], "in_progress")
+        yield sent("response.output_item.added", output_index=0, item=empty)
+        yield sent("response.content_part.added", **place, part=OutputText(""))
+        try:
+            async for event in self.events:
+                match event:
+                    case TurnPiece():
+                        delta = {"delta": event.text, "logprobs": []}
+                        yield sent("response.output_text.delta", **place, **delta)
+                    case TurnDone(error=ForemindError() as error):
+                        raise error
+                    case TurnDone():
+                        text = OutputText(event.text)
+                        done = {"text": event.text, "logprobs": []}
+                        yield sent("response.output_text.done", **place, **done)
+                        yield sent("response.content_part.done", **place, part=text)
+                        message = self._message(text)
+                        yield sent("response.output_item.done", output_index=0, item=message)
+                        yield sent("response.completed", response=self.whole(event))
+        except ForemindError as error:  # the status is sent already
+            yield sent("response.failed", response=self._failed(error))
+
+    @property
+    def _message_id(self) -> str:
+        return f"msg_{self.begun.turn_id}"
+
+    def _message(self, text: OutputText) -> OutputMessage:
+        return OutputMessage(self._message_id, [text])
+
+    def _begun(self) -> ModelResponse:
+        return ModelResponse(
+            f"{_RESPONSE_ID}{self.begun.turn_id}",
+            self.created,
+            self.asked.model,
+            "in_progress",
+            [],
+            previous_response_id=self.asked.previous_response_id,
+            store=self.asked.store is not False,
+            temperature=self.asked.temperature,
+            max_output_tokens=self.asked.max_output_tokens,
+            metadata=self.asked.metadata or {},
+            user=self.asked.user,
+        )
+
+    def _failed(self, error: ForemindError) -> ModelResponse:
+        failure = ResponseFailure("server_error", error_body(error).error.message)
+        return msgspec.structs.replace(self._begun(), status="failed", error=failure)
 
 
 class ChatCompletionEndpoints:
@@ -161,35 +260,52 @@ class ChatCompletionEndpoints:
         `memory:read`, `X-Foremind-Context` the kind of context and `X-Foremind-Turn` the id of the
         stored turn.
         """
+        return await self._answer(request, ChatCompletionRequest)
+
+    @Operation("POST", "/v1/responses", ModelResponse, body=ResponsesRequest, scope="chat")
+    async def respond(self, request: Request) -> Response:
+        """Create a response.
+
+        As OpenAI's responses, and otherwise as chat completions: answers the last message of
+        `input`, with what was said before in `input` or up to `previous_response_id`. With
+        `stream`, the reply is sent as server-sent events from `response.created` to
+        `response.completed` or `response.failed`. What is not supported is refused by its name.
+        """
+        return await self._answer(request, ResponsesRequest)
+
+    async def _answer(
+        self, request: Request, shape: type[ChatCompletionRequest] | type[ResponsesRequest]
+    ) -> Response:
         authenticator = self._services.authenticator
         caller = await authenticator.authenticate_caller(request)
-        body = await read_json(request, ChatCompletionRequest, _MAX_BODY_BYTES)
+        body = await read_json(request, shape, _MAX_BODY_BYTES)
         principal = authenticator.player(caller, *_named_user(request, body, open_=caller is None))
         request.state.connection.mark_identified()
-        asked = await _transcript_request(request, body)
-        async with AsyncExitStack() as stack:
-            turn = self._services.transcripts.turn(principal, asked)
-            reply = await while_connected(request.receive, self._begin(stack, turn, body.model))
-            headers = _headers(principal, reply.begun)
-            if body.stream:
-                options = body.stream_options
-                include_usage = options is not None and bool(options.include_usage)
-                return StreamedTurn(
-                    reply.chunks(include_usage=include_usage), stack.pop_all(), headers
-                )
-            done = await while_connected(request.receive, end_of(reply.events))
-            if done.error is not None:
-                raise done.error
-            return json_response(
-                ChatCompletion(
-                    reply.id,
-                    reply.created,
-                    reply.companion,
-                    [ReplyChoice(ReplyMessage(done.text))],
-                    reply.usage(done),
-                ),
-                headers=headers,
+        try:
+            asked = await (
+                _transcript_request(request, body)
+                if isinstance(body, ChatCompletionRequest)
+                else _response_request(request, body)
             )
+            async with AsyncExitStack() as stack:
+                turn = self._services.transcripts.turn(principal, asked)
+                beginning = begin_turn(stack, turn)
+                begun, events = await while_connected(request.receive, beginning)
+                created = int(self._services.clock.now().timestamp())
+                reply = (
+                    _Completion(body, created, begun, events)
+                    if isinstance(body, ChatCompletionRequest)
+                    else _Response(body, created, begun, events)
+                )
+                headers = _headers(principal, begun)
+                if body.stream:
+                    return StreamedTurn(reply.stream(), stack.pop_all(), headers)
+                done = await while_connected(request.receive, end_of(events))
+                if done.error is not None:
+                    raise done.error
+                return json_response(reply.whole(done), headers=headers)
+        except ForemindError as error:
+            raise _in_words_of_this_api(error, body) from None
 
     async def _models(self, principal: Principal | None) -> list[ModelView]:
         return [
@@ -198,30 +314,13 @@ class ChatCompletionEndpoints:
             if principal is None or principal.may_open(companion.slug)
         ]
 
-    async def _begin(
-        self,
-        stack: AsyncExitStack,
-        turn: AbstractAsyncContextManager[AsyncIterator[TurnEvent]],
-        companion: str,
-    ) -> _Reply:
-        """Wait until the message is stored and its reply begins.
-
-        Raises:
-            ForemindError: it was refused.
-        """
-        try:
-            begun, events = await begin_turn(stack, turn)
-        except ForemindError as error:
-            raise _in_words_of_this_api(error) from None
-        return _Reply(companion, int(self._services.clock.now().timestamp()), begun, events)
-
 
 def _data(content: bytes) -> bytes:
     return b"data: " + content + b"\n\n"
 
 
 def _named_user(
-    request: Request, body: ChatCompletionRequest, *, open_: bool
+    request: Request, body: ChatCompletionRequest | ResponsesRequest, *, open_: bool
 ) -> tuple[str | None, str | None]:
     """Return the id and the name of the user that a request names, each None if it does not.
 
@@ -271,12 +370,67 @@ async def _transcript_request(request: Request, body: ChatCompletionRequest) -> 
     )
 
 
-def _in_words_of_this_api(error: ForemindError) -> ForemindError:
+async def _response_request(request: Request, body: ResponsesRequest) -> TranscriptRequest:
+    """Return the conversation that a request contains, as chat completions have it.
+
+    Raises:
+        InvalidMessage: as `_transcript_request`; or something is not supported, and named.
+    """
+    chosen_format = (body.text or {}).get("format") or {}
+    for param, expected, is_supported in (
+        ("background", "false: replies are made while the client waits", not body.background),
+        ("conversation", "the conversation in input", body.conversation is None),
+        ("prompt", "none: a companion has its own", body.prompt is None),
+        ("text.format", "that of text", chosen_format in ({}, {"type": "text"})),
+        (
+            "tool_choice",
+            "auto: companions use no tools",
+            body.tool_choice in (None, "auto", "none"),
+        ),
+    ):
+        if not is_supported:
+            raise InvalidMessage(f"{param}: expected {expected}", param=param)
+    messages: list[ChatMessage] = []
+    items = (
+        [InputItem(role="user", content=body.input)]
+        if isinstance(body.input, str)
+        else (body.input)
+    )
+    for number, item in enumerate(items):
+        if item.type == "item_reference":
+            raise InvalidMessage(
+                f"input[{number}].type: expected the item itself", param=f"input[{number}].type"
+            )
+        is_message = item.type == "message"
+        messages.append(ChatMessage((item.role or "") if is_message else "tool", item.content))
+    completion = ChatCompletionRequest(
+        body.model,
+        messages,
+        temperature=body.temperature,
+        max_completion_tokens=body.max_output_tokens,
+    )
+    asked = await _transcript_request(request, completion)
+    remember = body.store is not False
+    if body.previous_response_id is None:
+        return replace(asked, remember=remember)
+    turn_id = body.previous_response_id.removeprefix(_RESPONSE_ID)
+    if not _NUMBER.fullmatch(turn_id):
+        raise NotFound("after: expected the id of a response", param="after")
+    return replace(asked, remember=remember, after=int(turn_id))
+
+
+def _in_words_of_this_api(
+    error: ForemindError, body: ChatCompletionRequest | ResponsesRequest
+) -> ForemindError:
     """Return an error with the name that its field has here."""
-    name = _FIELDS.get(error.param or "")
-    if name is not None:
-        error.message = error.message.replace(f"{error.param}:", f"{name}:", 1)
-        error.param = name
+    named = error.param or ""
+    field = re.match(r"\w+(?=\[|$)", named)
+    name = _FIELDS.get(field[0] if field else "", field[0] if field else "")
+    if isinstance(body, ResponsesRequest) and name == "messages":
+        name = "input"
+    if field is not None and name != field[0]:
+        error.param = name + named[field.end() :]
+        error.message = error.message.replace(f"{named}:", f"{error.param}:", 1)
     return error
 
 

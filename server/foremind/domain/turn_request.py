@@ -85,6 +85,8 @@ class TranscriptRequest:
         chat: what the client calls this conversation; None if it does not say.
         attached: passages that belong to the last message, and are not stored.
         temperature, max_tokens: for this reply, within what the user may set.
+        after: the id of a stored message; what was said up to its reply precedes the transcript.
+        remember: as `TurnRequest` has it.
     """
 
     companion: str
@@ -93,6 +95,8 @@ class TranscriptRequest:
     attached: str = ""
     temperature: float | None = None
     max_tokens: int | None = None
+    after: int | None = None
+    remember: bool = True
 
 
 @dataclass(frozen=True, slots=True)

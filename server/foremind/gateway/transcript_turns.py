@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from itertools import groupby
+from itertools import groupby, takewhile
 from uuid import uuid4
 
 import msgspec
@@ -18,7 +18,7 @@ from foremind.domain.relationship import Relationship, relationship_id_of
 from foremind.domain.settings.setting_levels import effective_settings
 from foremind.domain.settings.settings import RelationshipSettings
 from foremind.domain.turn import SessionTurn
-from foremind.domain.turn_request import TranscriptRequest, TurnEvent, TurnRequest
+from foremind.domain.turn_request import EarlierTurn, TranscriptRequest, TurnEvent, TurnRequest
 from foremind.gateway.handshake import find_open_companion
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.single_turn import SingleTurns
@@ -103,6 +103,9 @@ class TranscriptTurns:
         """
         self._turns.admit(principal, request.companion, len(request.transcript[-1].text))
         found = await self._find(principal, request.companion)
+        if request.after is not None:
+            earlier = await self._until(found, request.after)
+            request = replace(request, transcript=[*earlier, *request.transcript])
         transcript = await self._read(principal, request, found)
         self._turns.check_text(transcript.text(0))
         name = _name_of(request.chat)
@@ -117,6 +120,27 @@ class TranscriptTurns:
         turn = _turn_request(request, transcript, name, found.policy, match)
         async with self._turns.make(principal, turn) as events:
             yield events
+
+    async def _until(self, found: _Circumstances, message: int) -> list[EarlierTurn]:
+        """Return what was said in a session up to a message and its reply.
+
+        Raises:
+            NotFound: it is not among the newest turns of the user and the companion.
+        """
+        turns: Sequence[SessionTurn] = ()
+        if found.relationship is not None:
+            stored = await self._services.stores.turns.newest_turns(
+                found.relationship.id, _COMPARED_TURNS
+            )
+            turns = sorted(stored, key=lambda turn: turn.id)
+        asked = next((turn for turn in turns if turn.id == message), None)
+        if asked is None or asked.speaker != "user":
+            raise NotFound("after: expected one of the newest messages", param="after")
+        session = [turn for turn in turns if turn.session_id == asked.session_id]
+        following = [turn for turn in session if turn.id > message]
+        replies = takewhile(lambda turn: turn.speaker != "user", following)
+        said = [*(turn for turn in session if turn.id <= message), *replies]
+        return [EarlierTurn(turn.speaker, turn.content) for turn in said if not turn.removed]
 
     async def _read(
         self, principal: Principal, request: TranscriptRequest, found: _Circumstances
@@ -304,6 +328,7 @@ def _turn_request(
             f"{prefix}-{uuid4()}",
             transcript.text(0),
             settings,
+            request.remember,
             session="new",
             earlier=transcript.prior,
             begun=begun,
@@ -327,6 +352,7 @@ def _turn_request(
         message_id,
         text,
         settings,
+        request.remember,
         session=session.last.session_id,
         earlier=transcript.prior[: decision.earlier],
         replaces=replaces,
