@@ -145,7 +145,7 @@ fuzz: $(VENV)/fuzz.stamp  ## hostile bytes for a time: make fuzz MINUTES=10; ten
 	$(TELL)
 	$(BIN)/python -m tests.fuzzing --minutes $(or $(MINUTES),10)
 
-pictures: $(VENV)/test.stamp $(VENV)/real-model.stamp setup  ## the pictures of the page in docs/; two minutes
+pictures: $(VENV)/test.stamp setup  ## the pictures of the page in docs/; two minutes
 	$(TELL)
 	$(BIN)/python -m tests.pictures
 

@@ -6,7 +6,7 @@ import { failure, milliseconds, number, say, sayValue } from "./language.js";
 
 const ROUNDS = 3; // of each lane; the median counts
 const READING_MS = 2000; // after a reply, before the next key
-const KEY_MS = 60;
+const KEY_MS = 150; // 80 words a minute
 const BEFORE_ENTER_MS = 200; // after the last key
 const SCALE_MS = 500; // the least that a whole lane stands for
 const LANES = ["without", "prepared"];
@@ -50,7 +50,7 @@ export class Race {
         for (const lane of lanes) {
           $("race-about").textContent = say("race.round", { n: number(round), of: number(ROUNDS) });
           await pause(READING_MS);
-          if (course.on) await lane.time(runner, question.text);
+          if (course.on) await lane.time(runner, afresh(question.text, round));
           if (!course.on) return;
           const longest = Math.max(SCALE_MS, ...lanes.map(({ median }) => median));
           for (const each of lanes) each.draw(longest);
@@ -166,6 +166,13 @@ class Runner {
     const address = `/v1/users/${this.#user.id}?user=${this.#user.id}`;
     await fetch(address, { method: "DELETE", keepalive: true }).catch((error) => console.warn(error));
   }
+}
+
+/** A text with another case of a letter: what was recalled for a text is known for a minute. */
+function afresh(text, place) {
+  const letters = [...text];
+  const [upper, lower] = [letters[place]?.toUpperCase(), letters[place]?.toLowerCase()];
+  return letters.toSpliced(place, 1, letters[place] === upper ? (lower ?? "") : upper).join("");
 }
 
 /** From where the model is asked: the model itself may run elsewhere. */

@@ -13,22 +13,24 @@ from foremind_eval.processes.real_model import CONTEXT_TOKENS, MODEL, real_model
 #: What the server is told besides the address of the model.
 VARIABLES = {
     "FOREMIND_LLM_MODEL": MODEL,
-    "FOREMIND_LLM_AHEAD": "reply",
+    "FOREMIND_LLM_AHEAD": "prefill",
     "FOREMIND_LLM_SLOTS": "1",
     "FOREMIND_LLM_MAX_TOKENS": "80",
     "FOREMIND_CONTEXT_TOKENS": str(CONTEXT_TOKENS),
+    # What is recalled is read again whenever it changes while one types.
+    "FOREMIND_RECALL_LIMIT": "3",
     # So small a model chats; what it would write into records is not worth reading.
     "FOREMIND_LAYERS_OFF": "summary,episodes,topics,scratchpad,hot,questions,opening",
 }
+_BATCH_TOKENS = 64  # what is read ahead ends soon after Enter, also on a slow machine
 
 
 def main() -> None:
     """Run the model and the server until Ctrl-C, which both receive, or SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     typer.echo(f"Starting {MODEL} ...")
-    with real_model(
-        threads=max(1, (os.cpu_count() or 2) // 2)
-    ) as url:  # the server needs some, too
+    threads = max(1, min(4, (os.cpu_count() or 1) - 1))  # the server and a browser need one
+    with real_model(threads, _BATCH_TOKENS) as url:
         command = [sys.executable, "-m", "foremind", "serve"]
         server = subprocess.Popen(command, env={**os.environ, **VARIABLES, "FOREMIND_LLM_URL": url})  # noqa: S603
         try:

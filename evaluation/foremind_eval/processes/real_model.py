@@ -20,16 +20,18 @@ _ENVIRONMENT = Path(sys.prefix) / "real-model"  # created by `make demo` and `ma
 
 
 @contextmanager
-def real_model(threads: int = 2) -> Iterator[str]:
+def real_model(threads: int = 2, *batch_tokens: int) -> Iterator[str]:
     """Run the model server in its own process and virtual environment; yield its URL.
 
-    Its threads spin while they wait for each other: use one where others need the processors.
+    Its threads spin while they wait for each other: use one where others need the processors. A
+    request that is cancelled while its prompt is read ends after `batch_tokens`, by default 512.
     """
     port = free_port()
     python = _ENVIRONMENT / "bin" / "python"
     if not python.exists():
         sys.exit(f"There is no real model in {_ENVIRONMENT}: run `make demo` to install it.")
-    command = [str(python), str(_PROGRAM), str(port), str(CONTEXT_TOKENS), str(threads)]
+    numbers = (port, CONTEXT_TOKENS, threads, *batch_tokens)
+    command = [str(python), str(_PROGRAM), *map(str, numbers)]
     with quiet_server(command, port):
         _wait_until_loaded(f"http://127.0.0.1:{port}/health")
         yield f"http://127.0.0.1:{port}/v1"

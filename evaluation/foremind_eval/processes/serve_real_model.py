@@ -1,6 +1,6 @@
 """Run a llama.cpp server with one slot and SmolLM2-135M-Instruct, both from wheels.
 
-    python serve_real_model.py PORT CONTEXT_TOKENS THREADS
+    python serve_real_model.py PORT CONTEXT_TOKENS THREADS [BATCH_TOKENS]
 
 Runs in the virtual environment of `requirements/real-model.txt`, which cannot import Foremind.
 """
@@ -22,6 +22,8 @@ def main() -> None:
     parameters.model.path = str(next(folder.glob("*.gguf")))
     parameters.n_ctx = int(sys.argv[2])
     parameters.n_parallel = 1
+    if len(sys.argv) > 4:
+        parameters.n_batch = parameters.n_ubatch = int(sys.argv[4])
     parameters.port = int(sys.argv[1])
     parameters.cpuparams.n_threads = int(sys.argv[3])
     parameters.endpoint_metrics = True
