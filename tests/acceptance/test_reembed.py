@@ -122,7 +122,8 @@ class Players:
                 await self.tell(user, f"Today I saw {self.told} gulls and promised to feed them")
 
 
-async def test_players_notice_nothing(models: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_players_notice_nothing(models: Path, tmp_path: Path, workers: str) -> None:
     """What they told is recalled at any moment; a second run continues what a kill ended."""
     settings = load_settings(data_dir=tmp_path, models_path=models)
     environment = {
@@ -130,6 +131,7 @@ async def test_players_notice_nothing(models: Path, tmp_path: Path) -> None:
         "FOREMIND_DATA_DIR": str(tmp_path),
         "FOREMIND_MODELS_PATH": str(models),
         "FOREMIND_HTTP_PER_S": "1000",
+        "FOREMIND_WORKERS": workers,
     }
     with running_server(settings, environment) as (url, _):
         base = url.replace("ws://", "http://").removesuffix("/v1/ws")

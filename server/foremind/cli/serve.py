@@ -144,10 +144,12 @@ async def _work(settings: Settings, parent: Parent) -> None:
     stop = asyncio.Event()
     parent.when_gone(stop)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    async with serving(settings, shared=parent.shared) as (app, _):
-        parent.report_ready()
-        await first_of(stop, app.model_replaced)  # the parent starts another
-        exit_after(settings.drain_s + WORKER_STOP_S)
+    while not stop.is_set():  # again with another embedding model
+        async with serving(settings, shared=parent.shared) as (app, _):
+            parent.report_ready()
+            await first_of(stop, app.model_replaced)
+            if stop.is_set():
+                exit_after(settings.drain_s + WORKER_STOP_S)
 
 
 async def _wait(

@@ -203,9 +203,9 @@ async def listening(
     metrics = metrics or Metrics()
     precedence = precedence or EnterPrecedence()
     admission = _admission(settings, metrics)
-    # A duplicate: what waits to be accepted outlives the server, which closes its sockets.
+    # Duplicates: what waits to be accepted outlives the server, which closes its sockets.
     listener = open_socket().dup() if open_socket else bind(settings.host, settings.port)
-    listeners = [listener] if shared is None else [listener, shared]
+    listeners = [listener] if shared is None else [listener, shared.dup()]
     served = _without_trailing_slash(BodyBudget(app, settings.body_bytes, metrics))
     config = _uvicorn_config(served, settings, max_frame_size)
 
