@@ -69,7 +69,7 @@ export class Race {
 /** One way to ask, and how long its first words took. */
 class Lane {
   #name;
-  #times = [];
+  #runs = []; // { ms, ahead }
   #label = make("dt");
   #bar = make("span", { className: "bar" });
   #value = make("dd", { className: "ms" });
@@ -87,18 +87,22 @@ class Lane {
 
   /** In milliseconds; 0 before the first round. */
   get median() {
-    return this.#times.toSorted((one, other) => one - other)[this.#times.length >> 1] ?? 0;
+    return this.#middle?.ms ?? 0;
+  }
+
+  get #middle() {
+    return this.#runs.toSorted((one, other) => one.ms - other.ms)[this.#runs.length >> 1];
   }
 
   async time(runner, text) {
     this.#value.textContent = say(this.#name === "prepared" ? "race.typing" : "race.waiting");
-    const { ms, ahead } = await runner.ask(text, this.#name === "prepared");
-    this.#times.push(ms);
-    if (this.#name === "prepared") this.#label.textContent = `${say("race.prepared")}${sayValue("race.ahead", ahead)}`;
+    this.#runs.push(await runner.ask(text, this.#name === "prepared"));
+    const ahead = sayValue("race.ahead", this.#middle.ahead);
+    if (this.#name === "prepared") this.#label.textContent = `${say("race.prepared")}${ahead}`;
   }
 
   draw(longest) {
-    if (!this.#times.length) return;
+    if (!this.#runs.length) return;
     this.#bar.style.width = `${Math.max(1, (100 * this.median) / longest)}%`;
     this.#value.textContent = milliseconds(this.median);
   }
