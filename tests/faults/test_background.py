@@ -26,6 +26,7 @@ LOOPS = {
     "embedding",
     "garbage",
     "library",
+    "model-probe",
     "session-sweeper",
     "notifications",
     "presence",

@@ -32,9 +32,10 @@ from foremind.domain.announcements import CompanionChanged
 from foremind.domain.clock import Clock
 from foremind.domain.companion import Companion, CompanionFile, Notice, first_invalid_field
 from foremind.domain.errors import InvalidFile, InvalidMessage, NotFound
-from foremind.domain.settings.settings import CompanionSettings, Settings
+from foremind.domain.settings.settings import CompanionSettings, Settings, is_loopback
 from foremind.gateway.live_settings import LiveSettings
 from foremind.gateway.session_registry import SessionRegistry
+from foremind.llm.model_probe import LocalServer, ModelProbes, ProbedModel, find_local_servers
 from foremind.llm.prompt.token_counter import load_counter
 from foremind.lore.lorebook import check_lorebook, with_lorebook
 from foremind.storage.companion_store import CompanionStore
@@ -53,6 +54,14 @@ class AdminServices:
     authority: Authority
     sessions: SessionRegistry
     live_settings: LiveSettings
+    models: ModelProbes
+
+
+class LanguageModels(msgspec.Struct, frozen=True):
+    """The language models in use; without any, those that were found on this machine."""
+
+    models: list[ProbedModel]
+    found: list[LocalServer]
 
 
 class Revocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -185,6 +194,20 @@ class AdminEndpoints:
         services = self._services
         await services.companions.retire(request.path_params["slug"], services.clock.now())
         return json_response({"status": "ok"})
+
+    @Operation("GET", "/v1/admin/models", LanguageModels, scope="admin")
+    async def list_models(self, request: Request) -> Response:
+        """List language models.
+
+        Asks the model servers in use what they are, what they read and whether they think aloud,
+        and says what to look at. Where the server has none and listens on loopback, names those at
+        the usual ports of this machine; they are not used.
+        """
+        await self._require_admin(request)
+        services = self._services
+        offers = services.settings.llm_url is None and is_loopback(services.settings.host)
+        found = await find_local_servers() if offers else []
+        return json_response({"models": await services.models.probe(), "found": found})
 
     @Operation("GET", "/v1/admin/sessions", OpenSessions, scope="admin")
     async def list_sessions(self, request: Request) -> Response:

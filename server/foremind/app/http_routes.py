@@ -38,6 +38,7 @@ from foremind.gateway.session_registry import SessionRegistry
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.single_turn import SingleTurns
 from foremind.gateway.transcript_turns import TranscriptTurns
+from foremind.llm.model_probe import ModelProbes
 from foremind.memory.erase import Eraser
 from foremind.memory.import_relationship import RelationshipImporter
 from foremind.memory.manual_edits import ManualEditor, RecordRemover
@@ -86,6 +87,7 @@ async def build_asgi(
     registry: SessionRegistry,
     turns: SingleTurns,
     probe: DatabaseProbe,
+    models: ModelProbes,
     stack: AsyncExitStack,
 ) -> Starlette:
     """Return the WebSocket and HTTP routes, and the demo page; what serves them is on the stack.
@@ -105,7 +107,7 @@ async def build_asgi(
             components.embedder,
             components.runtime.supervisor,
             registry.is_draining,
-            lambda: components.bus.health() | services.authority.health(),
+            lambda: components.bus.health() | services.authority.health() | models.health(),
             components.runtime.clock,
         ),
         metrics=components.runtime.metrics,
@@ -127,7 +129,7 @@ async def build_asgi(
                     TurnEndpoints(TurnServices(authenticator, turns)),
                     McpEndpoint(McpServices(authenticator, mcp)),
                     EventEndpoints(views, rememberer, turns.charge),
-                    *_resource_endpoints(components, services, registry, views),
+                    *_resource_endpoints(components, services, registry, views, models),
                 )
                 for route in routes_of(endpoints)
             ),
@@ -162,6 +164,7 @@ def _resource_endpoints(
     services: SessionServices,
     registry: SessionRegistry,
     views: RelationshipServices,
+    models: ModelProbes,
 ) -> list[object]:
     """Return what is called on users' and operators' resources."""
     users = components.stores.users
@@ -173,6 +176,7 @@ def _resource_endpoints(
         authority=services.authority,
         sessions=registry,
         live_settings=services.live_settings,
+        models=models,
     )
     return [
         TransferEndpoints(views),

@@ -41,6 +41,7 @@ from foremind.gateway.single_turn import SingleTurns
 from foremind.gateway.transport.fair_scheduling import EnterPrecedence
 from foremind.gateway.transport.listener import listening
 from foremind.gateway.turns.request_queue import Deduplicator
+from foremind.llm.model_probe import ModelProbes
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.token_counter import load_counter
 from foremind.llm.token_accounts import TokenAccounts
@@ -216,7 +217,10 @@ async def application(
             )
         )
         turns = SingleTurns(services, registry)
-        asgi = await build_asgi(components, services, registry, turns, probe, stack)
+        models = ModelProbes(settings, chat_models, components.stores.companions.list)
+        probing = components.runtime.supervisor.every("model-probe", models.every_s, models.probe)
+        stack.push_async_callback(probing.stop)
+        asgi = await build_asgi(components, services, registry, turns, probe, models, stack)
         model_replaced = asyncio.Event()
 
         async def await_model(loop: SupervisedLoop) -> None:

@@ -15,8 +15,9 @@ from foremind.app.embedding_server import serving_embeddings
 from foremind.app.server import serving
 from foremind.app.workers import WORKER_STOP_S, Parent, Workers, public_url, serving_workers
 from foremind.cli.running import exit_after, first_of, run, say
-from foremind.domain.settings.settings import Settings
+from foremind.domain.settings.settings import Settings, is_loopback
 from foremind.gateway.transport.listener import bind
+from foremind.llm.model_probe import find_local_servers
 from foremind.runtime.logs import configure_logging
 
 _PORT = 8769  # below that of `foremind serve`, whose workers take those above it
@@ -121,6 +122,12 @@ async def _serve_once(
                 "No language model is configured: an offline model answers from what it recalls. "
                 "Set FOREMIND_LLM_URL and FOREMIND_LLM_MODEL to connect one."
             )
+            for found in await find_local_servers() if is_loopback(settings.host) else []:
+                model = found.models[0] if found.models else "…"
+                say(
+                    f"{found.program} was found on this machine. To use it: "
+                    f"FOREMIND_LLM_URL={found.url} FOREMIND_LLM_MODEL={model}"
+                )
         await _wait(settings, port, stop, app.model_replaced)
 
 

@@ -8,12 +8,13 @@ Servers differ in what they support; the strictest form is tried first.
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import httpx2
 import msgspec
 
 from foremind.domain.errors import ModelServerError, TemporaryError
@@ -144,6 +145,12 @@ class OpenAIChatModel:
         self._account = account
         self.slots = client.slots
         self._client = client
+
+    @contextmanager
+    def connections(self) -> Iterator[tuple[httpx2.AsyncClient, bool]]:
+        """Keep the connections to the server open while in the context, and say if it has a key."""
+        with self._client.used() as connections:
+            yield connections, self._client.has_key
 
     def stream_reply(self, prompt: Prompt) -> TextStream:
         """Yield the reply as it arrives; closing the generator closes the request.
