@@ -14,6 +14,11 @@ export class Operator {
     return (await this.#json("GET", ADMIN)).companions;
   }
 
+  /** The language models in use, and those found on this machine if there are none. */
+  models() {
+    return this.#json("GET", "/v1/admin/models");
+  }
+
   put(slug, companion) {
     return this.#json("PUT", `${ADMIN}/${encodeURIComponent(slug)}`, JSON.stringify(companion));
   }

@@ -13,6 +13,7 @@ import { failure, say, sayCount, speak } from "./language.js";
 import { Lead } from "./lead.js";
 import { watchLengths } from "./lengths.js";
 import { attempt, lamp, notice } from "./notice.js";
+import { Operator } from "./operator.js";
 import { MemoryPanel } from "./panel.js";
 import { Race } from "./race.js";
 import { Recalled } from "./recalled.js";
@@ -78,8 +79,17 @@ function opened({ companion, turns, pause_ms, limits, model: named, resumed, use
   const questions = $("sample-note") ? sample?.ask ?? [] : [];
   composer.suggest(questions.filter((question) => !turns.some(({ text }) => text === question)));
   notice(model === null ? say("notice.offline", { name: companion.name }) : "");
+  if (!token) askModels();
   $("open-panel").hidden = false;
   composer.focus();
+}
+
+/** Say what is wrong with the model servers, or name those that were found and are not used unasked. */
+async function askModels() {
+  const { models, found } = await new Operator(() => user.id).models().catch(() => ({ models: [], found: [] }));
+  const problems = models.flatMap((probed) => probed.problems);
+  if (model !== null && problems.length) notice(problems.join("; "));
+  if (model === null) $("notice").append(...found.map(({ program, url }) => ` ${say("notice.found", { program, url })}`));
 }
 
 function listen(client) {

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from playwright.async_api import Page, expect
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -14,6 +15,7 @@ from foremind.app.configuration import load_settings
 from foremind.gateway.transport.listener import listening
 from foremind.llm import model_probe
 from foremind_eval.processes.server_process import free_port
+from tests.acceptance.test_demo_page import browser, enter, page  # noqa: F401 - fixtures
 from tests.conftest import StartServer, eventually_async
 
 # As Ollama 0.12 answers them, in server/routes.go.
@@ -104,3 +106,17 @@ async def test_servers_on_this_machine_are_offered_and_not_used(
         await client.expect("response.done")
     assert not [path for path in asked if "completions" in path]
     assert "language_model" not in await _get(server.port, "/readyz")
+
+
+async def test_the_page_offers_them(
+    start: StartServer,
+    page: Page,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Above the conversation."""
+    async with answering(_ANSWERS, []) as port:
+        usual = {"Ollama": port, "LM Studio": free_port(), "llama.cpp": free_port()}
+        monkeypatch.setattr(model_probe, "_USUAL_PORTS", usual)
+        await enter(page, await start())
+        offer = f"Ollama 0.12.6 was found on this machine. To use it, enter http://127.0.0.1:{port}"
+        await expect(page.locator("#notice")).to_contain_text(offer)
