@@ -24,6 +24,7 @@ from tests.conftest import (
 #: Every loop of the server; a new loop has to be added here, and is then covered by these tests.
 LOOPS = {
     "embedding",
+    "embedding-model",
     "garbage",
     "library",
     "model-probe",

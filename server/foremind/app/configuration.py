@@ -20,7 +20,9 @@ from foremind.domain.storable_text import check_storable
 SETTINGS_FILE = "foremind.toml"
 PREFIX = "FOREMIND_"
 #: Other variables with the prefix: those of clients and of test runs.
-OTHER_VARIABLES = frozenset({"FOREMIND_TOKEN", "FOREMIND_URL", "FOREMIND_LOAD_REPORT"})
+OTHER_VARIABLES = frozenset(
+    {"FOREMIND_TOKEN", "FOREMIND_COMPANION", "FOREMIND_URL", "FOREMIND_LOAD_REPORT"}
+)
 OTHER_PREFIXES = (KEY_PREFIX, "FOREMIND_TEST_")
 
 _FIELDS = {field.name: field.type for field in msgspec.structs.fields(Settings)}
