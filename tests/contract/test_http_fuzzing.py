@@ -27,7 +27,9 @@ _EXAMPLES_PER_OPERATION = 40
 schema = schemathesis.openapi.from_dict(openapi()).exclude(path=list(_EXCLUDED))
 
 
-@schemathesis.serializer("application/pdf", "image/png", "image/apng", "application/zip")
+@schemathesis.serializer(
+    "application/pdf", "application/x-ndjson", "application/zip", "image/apng", "image/png"
+)
 def file_as_generated(_: Any, value: Any) -> bytes:
     """Send a document or a card as it was generated."""
     return value if isinstance(value, bytes) else str(value).encode(errors="replace")

@@ -119,6 +119,7 @@ RUN = {
     ): "test_the_protocol_by_example_is_what_is_sent",
     ("docs/protocol.md", '→ {"type": "message.edit"'): "test_edits_by_example_are_what_is_sent",
     ("docs/protocol.md", "const socket"): "test_a_browser_offers_its_token_as_shown",
+    ("docs/user-data.md", "[settings]"): "test_settings_of_a_companion_are_valid",
     ("docs/turns.md", "curl -s "): "test_turns_are_made_with_curl",
     ("docs/turns.md", '{"turn_id"'): "test_turns_are_made_with_curl",
     ("docs/turns.md", "curl -sN"): "test_turns_are_made_with_curl",
