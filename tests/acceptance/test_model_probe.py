@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from foremind.app.configuration import load_settings
 from foremind.gateway.transport.listener import listening
 from foremind.llm import model_probe
+from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.processes.server_process import free_port
 from tests.acceptance.test_demo_page import browser, enter, page  # noqa: F401 - fixtures
 from tests.conftest import StartServer, eventually_async
@@ -71,6 +72,23 @@ async def test_what_the_model_server_says_is_shown(start: StartServer) -> None:
         }
         assert len(model["problems"]) == 1
         assert shown["found"] == []
+
+
+async def test_a_companion_that_changes_is_probed_at_once(start: StartServer) -> None:
+    """Not only once a minute: the clock stands still."""
+    async with answering(_ANSWERS, []) as port:
+        server = await start(ManualClock())
+        model = {"llm_url": f"http://127.0.0.1:{port}/v1", "llm_model": "small"}
+        changed = {"name": "Wren", "persona": "You are Wren.", "settings": model}
+        async with httpx2.AsyncClient() as http:
+            url = f"http://127.0.0.1:{server.port}/v1/admin/companions/wren?user=owner"
+            (await http.put(url, json=changed)).raise_for_status()
+
+        async def is_known() -> bool:
+            ready = await _get(server.port, "/readyz")
+            return "reads 4096 tokens" in ready.get("language_model", "")
+
+        await eventually_async(is_known)
 
 
 async def test_an_unreachable_server_is_named_to_operators_only(start: StartServer) -> None:

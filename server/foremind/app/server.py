@@ -205,7 +205,12 @@ async def application(
                 membership,
             )
         )
-        await _start_receiving(components, services, registry, stack)
+        models = ModelProbes(
+            settings, chat_models, components.stores.companions.list, components.runtime.clock
+        )
+        await _start_receiving(components, services, registry, models, stack)
+        probing = components.runtime.supervisor.start("model-probe", models.run)
+        stack.push_async_callback(probing.stop)
         await stack.enter_async_context(worker)
         erasures = components.runtime.supervisor.every(
             "user-erasures", _FINISH_ERASURES_S, build_user_eraser(components).finish_interrupted
@@ -217,9 +222,6 @@ async def application(
             )
         )
         turns = SingleTurns(services, registry)
-        models = ModelProbes(settings, chat_models, components.stores.companions.list)
-        probing = components.runtime.supervisor.every("model-probe", models.every_s, models.probe)
-        stack.push_async_callback(probing.stop)
         asgi = await build_asgi(components, services, registry, turns, probe, models, stack)
         model_replaced = asyncio.Event()
 
@@ -365,6 +367,7 @@ async def _start_receiving(
     components: Core,
     services: SessionServices,
     registry: SessionRegistry,
+    models: ModelProbes,
     stack: AsyncExitStack,
 ) -> None:
     """Follow what other processes announce, and show them that this one is alive."""
@@ -388,6 +391,7 @@ async def _start_receiving(
             context.library.on_announcement,
             components.ingester.on_announcement,
             services.chat_models.on_announcement,
+            models.on_announcement,
             erasable_cache.on_announcement,
             registry.on_announcement,
         ],

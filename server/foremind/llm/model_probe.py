@@ -11,6 +11,8 @@ import httpx2
 import msgspec
 import structlog
 
+from foremind.domain.announcements import Announcement, CompanionChanged
+from foremind.domain.clock import Clock
 from foremind.domain.companion import Companion
 from foremind.domain.errors import ForemindError
 from foremind.domain.health import OK, degraded
@@ -18,6 +20,7 @@ from foremind.domain.policy import Policy, policy_for
 from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind.llm.model_failures import AskedModel, mapped_errors
 from foremind.llm.model_selection import ChatModels
+from foremind.runtime.supervision import SupervisedLoop
 
 _TIMEOUT_S = 3.0
 _AGAIN_S = 60.0  # between two probes
@@ -215,13 +218,31 @@ class ModelProbes:
         settings: Settings,
         chat_models: ChatModels,
         companions: Callable[[], Awaitable[Sequence[Companion]]],
+        clock: Clock,
     ) -> None:
         self._settings = settings
         self._chat_models = chat_models
         self._companions = companions
+        self._clock = clock
         self._latest: list[ProbedModel] = []
+        self._due = asyncio.Event()
 
-    every_s = _AGAIN_S
+    async def run(self, loop: SupervisedLoop) -> None:
+        """Probe now, once a minute, and whenever a companion has changed."""
+        while True:
+            self._due.clear()
+            await self.probe()
+            loop.report_progress()
+            timer = self._clock.call_at(self._clock.monotonic() + _AGAIN_S, self._due.set)
+            try:
+                await self._due.wait()
+            finally:
+                timer.cancel()
+
+    def on_announcement(self, announcement: Announcement) -> None:
+        """Probe soon if a companion has changed: it may have another model."""
+        if isinstance(announcement, CompanionChanged):
+            self._due.set()
 
     async def probe(self) -> list[ProbedModel]:
         """Probe every model that the server or a companion has, and return what was found."""
