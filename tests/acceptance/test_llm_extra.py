@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from tests.acceptance.world import world
-from tests.conftest import FIRST_RELATIONSHIP, StartServer, eventually
+from tests.conftest import FIRST_RELATIONSHIP, PATIENCE, StartServer, eventually
 
 _KWARGS = {"enable_thinking": False}
 _EXTRA: dict[str, Any] = {
@@ -19,7 +19,7 @@ _EXTRA: dict[str, Any] = {
 
 async def _put(port: int, extra: dict[str, Any]) -> httpx2.Response:
     companion = {"name": "Wren", "persona": "You are Wren.", "settings": {"llm_extra": extra}}
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         url = f"http://127.0.0.1:{port}/v1/admin/companions/wren?user=owner"
         return await http.put(url, json=companion)
 

@@ -17,7 +17,7 @@ from foremind.llm import model_probe
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.processes.server_process import free_port
 from tests.acceptance.test_demo_page import browser, enter, page  # noqa: F401 - fixtures
-from tests.conftest import StartServer, eventually_async
+from tests.conftest import PATIENCE, StartServer, eventually_async
 
 # As Ollama 0.12 answers them, in server/routes.go.
 _ANSWERS: dict[str, Any] = {
@@ -45,7 +45,7 @@ async def answering(answers: dict[str, Any], asked: list[str]) -> AsyncIterator[
 
 
 async def _get(port: int, path: str) -> Any:
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         return (await http.get(f"http://127.0.0.1:{port}{path}")).json()
 
 
@@ -80,7 +80,7 @@ async def test_a_companion_that_changes_is_probed_at_once(start: StartServer) ->
         server = await start(ManualClock())
         model = {"llm_url": f"http://127.0.0.1:{port}/v1", "llm_model": "small"}
         changed = {"name": "Wren", "persona": "You are Wren.", "settings": model}
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=PATIENCE) as http:
             url = f"http://127.0.0.1:{server.port}/v1/admin/companions/wren?user=owner"
             (await http.put(url, json=changed)).raise_for_status()
 

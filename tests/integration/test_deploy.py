@@ -25,7 +25,7 @@ from foremind.storage.backup import back_up, restore
 from foremind.storage.embedded_postgres import embedded_postgres
 from foremind_client import connect
 from foremind_eval.processes.server_process import running_server
-from tests.conftest import PATIENT, ROOT, StartServer, eventually_async, owner_of
+from tests.conftest import PATIENCE, PATIENT, ROOT, StartServer, eventually_async, owner_of
 
 DEPLOY = ROOT / "deploy"
 _METRIC = re.compile(r"foremind_\w+")
@@ -150,7 +150,7 @@ async def test_the_nightly_backup_is_made_and_its_age_told(
         return (await process.communicate())[1].decode()
 
     async def age() -> float:
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=PATIENCE) as http:
             text = (await http.get(f"http://127.0.0.1:{server.port}/metrics")).text
         (found,) = re.findall(r"^foremind_backup_age_seconds (\S+)$", text, re.MULTILINE)
         return float(found)

@@ -257,9 +257,7 @@ class ModelProbes:
             if model.url is not None:
                 key = (model.url, model.model, model.key_env, policy.layers.context_tokens)
                 used.setdefault(key, (policy, []))[1].append(slug)
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._probed(*use)) for use in used.values()]
-        latest = [task.result() for task in tasks]
+        latest = await asyncio.gather(*(self._probed(*use) for use in used.values()))
         self._log_changes(latest)
         self._latest = latest
         return latest
