@@ -75,7 +75,7 @@ async def test_a_mistake_in_a_message_is_the_same_at_every_door(start: StartServ
     ("given", "param", "expected"),
     [
         ({"temperature": 0.2}, "settings.temperature", "did you mean `llm_temperature`?"),
-        ({"llm_temprature": 0.2}, "settings.llm_temprature", "did you mean `llm_temperature`?"),
+        ({"llm_temprature": 0.2}, "settings.llm_temprature", "did you mean `llm_temperature`"),
         ({"zzzz": 1}, "settings.zzzz", "one of "),
         ({"recall_limit": "x"}, "settings.recall_limit", "expected a whole number or null"),
         ({"recall_limit": 5000}, "settings.recall_limit", "expected a whole number of at most 100"),

@@ -502,9 +502,7 @@ async def test_a_connection_is_closed_after_a_chunked_body(start: StartServer) -
     """Its end is known only once it is parsed."""
     server = await start()
     async with raw(server) as client:
-        client.say(
-            IMPORT + b"Transfer-Encoding: chunked\r\n\r\n" + b"5\r\n[1,2]\r\n0\r\n\r\n" + GET
-        )
+        client.say(IMPORT + b"Transfer-Encoding: chunked\r\n\r\n" + b'3\r\n"x"\r\n0\r\n\r\n' + GET)
         status, body = await client.response()
         assert (status, body["error"]["param"]) == (400, "body")
         assert await client.read_to_end() == b""

@@ -107,7 +107,7 @@ async def test_a_request_whose_gateway_is_killed_is_repeated_and_stored_once(
         await running.wait_until_whole()
         asking = asyncio.create_task(http.post(path, json=body | streaming))
         await eventually(lambda: bool(script.player_requests) or asking.done())
-        _client_of(running, model.url).kill()
+        _client_of(running, script.ports[-1]).kill()
         with pytest.raises(httpx2.TransportError):
             await asking
         assert script.hold_before is not None
@@ -131,14 +131,13 @@ async def test_a_request_whose_gateway_is_killed_is_repeated_and_stored_once(
     ]
 
 
-def _client_of(running: WorkerCluster, url: str) -> psutil.Process:
-    """Return the worker that is connected to a server."""
-    port = int(url.rpartition(":")[2].partition("/")[0])
+def _client_of(running: WorkerCluster, port: int) -> psutil.Process:
+    """Return the worker that has a connection from a port."""
     (worker,) = [
         worker
         for worker in workers_of(running.process)
         if any(
-            connection.raddr and connection.raddr.port == port
+            connection.raddr and connection.laddr.port == port
             for connection in worker.net_connections("tcp")
         )
     ]

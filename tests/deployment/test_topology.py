@@ -221,7 +221,9 @@ async def test_prometheus_reads_both_gateways(running: Topology) -> None:
 
     async def both_are_up() -> bool:
         async with httpx2.AsyncClient(timeout=PATIENCE) as http:
-            answer = await http.get(f"http://{address}/api/v1/query", params={"query": "up"})
+            answer = await http.get(
+                f"http://{address}/api/v1/query", params={"query": 'up{job="foremind"}'}
+            )
         found = answer.json()["data"]["result"]
         return [sample["value"][1] for sample in found] == ["1", "1"]
 

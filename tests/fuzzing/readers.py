@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from foremind.background.prompts import EpisodesAnswer
 from foremind.cards import card_fields, card_file, card_macros
 from foremind.domain.companion_rules import SignificanceRules
 from foremind.domain.erasure import RecordText, TranscriptText
-from foremind.domain.errors import NOT_JSON, InvalidFile, InvalidMessage
+from foremind.domain.errors import NOT_JSON, InvalidFile, InvalidMessage, TooLarge
 from foremind.domain.memory import Candidate, KnownMemory, Recalled, SimilarMemory, WordStatistics
 from foremind.domain.policy import policy_for
 from foremind.domain.record import RECORD_LAYERS, Details, Record
@@ -34,6 +35,7 @@ from foremind.llm import (
     answer_gate,
     answer_parsing,
     completion_parser,
+    model_failures,
     model_selection,
     thinking_filter,
 )
@@ -44,6 +46,7 @@ from foremind.lore.activation import ScannedMessage, activate
 from foremind.memory import (
     erasure_scope,
     exclusive_facts,
+    foreign_chats,
     ingest_decisions,
     markdown_files,
     profile,
@@ -54,6 +57,7 @@ from foremind.retrieval import access_counts, classifiers, ranking, relationship
 from foremind.retrieval.documents import chunking, html_text
 from foremind.retrieval.ranking import to_candidate_set
 from foremind.text import (
+    folding,
     mentions,
     pin_requests,
     sentences,
@@ -268,6 +272,46 @@ def read_lore(text: str, _: datetime) -> None:
     activate(book, [ScannedMessage(True, book.matcher.found_in(text))], len, 1000)
 
 
+def read_chats(text: str, now: datetime) -> None:
+    """Read files of other programs with the text wherever they have one, and as a file."""
+    said = {"name": text, "is_user": True, "send_date": text, "mes": text}
+    memory = {"memory": text, "created_at": text}
+    message = {"author": {"role": "user"}, "content": {"content_type": "text", "parts": [text]}}
+    chat = {"mapping": {text: {"message": message, "parent": text}}, "current_node": text}
+    turns = {"turns": [{"author": {"name": text}, "candidates": [{"raw_content": text}]}]}
+    files = [
+        text.encode("utf-8", "surrogatepass"),
+        json.dumps([said, memory, chat, turns]).encode(),
+    ]
+    for file in files:
+        foreign_chats.is_foreign(file)
+        with contextlib.suppress(InvalidMessage, TooLarge):
+            foreign_chats.read_foreign(
+                [file],
+                "wren",
+                (None, "player"),
+                max_chars={"user": 2000, "companion": 4000},
+                session=timedelta(hours=24),
+                zone=ZoneInfo("Europe/Lisbon"),
+                now=now.astimezone(UTC),
+                max_turns=100,
+            )
+
+
+def read_failure(text: str, _now: datetime) -> None:
+    """Say what went wrong with a model server that answers with the text, with any status."""
+    asked = model_failures.AskedModel("default")
+    error = {"message": text, "code": text, "type": text}
+    for status in (400, 401, 402, 404, 413, 429, 500):
+        model_failures.refusal(asked, status, {"error": error}, {"retry-after": text})
+
+
+def fold(text: str, _now: datetime) -> None:
+    """Folding again changes nothing."""
+    once = folding.folded(text)
+    assert folding.folded(once) == once or len(text) > 1000
+
+
 def read_texts_of_card(text: str, _: datetime) -> None:
     """Make a companion of a card with the text in every field, and its card again."""
     values = card_macros.MacroValues(text, text, text)
@@ -316,6 +360,9 @@ READERS: list[tuple[tuple[ModuleType, ...], Callable[[str, datetime], object]]] 
         ),
         read_texts_of_card,
     ),
+    ((foreign_chats,), read_chats),
+    ((model_failures,), read_failure),
+    ((folding,), fold),
     ((time_expressions,), read_dates),
     (
         (

@@ -47,6 +47,7 @@ ABOUT_SEVERAL = {
     "rename_actor": "what an erased user did in the memories of others",
     "relationship_versions": "those that a process holds in memory",
     "relationships_after": "asked when a server starts with another embedding model",
+    "relationships_to_reembed": "asked when an embedding model is replaced",
 }
 #: Queries that a sharded database never runs.
 OF_ONE_NODE = {"insert_user_turn": "it sets the relationship itself"}

@@ -45,7 +45,7 @@ def notes_of_facts(chat: Chat) -> str:
 async def test_a_failing_step_does_not_stop_others(bench: Bench) -> None:
     """It is retried with backoff, then suspended, and resumed at the next message."""
     session = await bench.open_session()
-    bench.script.refusal_status = lambda chat: 429 if asks_for(chat, "summary") else None
+    bench.script.refusal_status = lambda chat: 401 if asks_for(chat, "summary") else None
     async with bench.worker:
         await bench.say(session, *(f"I like the number {number} very much" for number in range(12)))
         await bench.say(session, "I live in Porto", "Save this: the gate code is 4711")

@@ -74,6 +74,8 @@ class Script:
     stream_options: bool = True
     chars_per_token: int | None = None
     requests: list[Chat] = field(default_factory=list)
+    #: The port from which each of them came.
+    ports: list[int] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
 
     @property
@@ -113,6 +115,8 @@ async def scripted_model(script: Script | None = None) -> AsyncIterator[Scripted
     async def chat(request: Request) -> Response:
         body: Chat = await request.json()
         script.requests.append(body)
+        if request.client is not None:
+            script.ports.append(request.client.port)
         status = script.refusal_status(body) or script.status
         if status != 200:
             return PlainTextResponse("refused by the script", status)

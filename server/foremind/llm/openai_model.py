@@ -6,7 +6,6 @@ Servers differ in what they support; the strictest form is tried first.
 """
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
@@ -94,8 +93,10 @@ _MIN_CHUNK_CHARS, _MAX_CHUNK_CHARS = 256, 16_384
 _SLOW_CHUNK_S = 0.5
 
 
-# Samplers that would end an answer in JSON, or keep it from repeating names and signs.
-_BENDING = re.compile(r"stop|logit_bias|min_tokens|.*penalty.*|dry_.*|xtc_.*")
+def _bends_answers(name: str) -> bool:
+    """Return whether a sampler may end an answer in JSON, or keep it from repeating signs."""
+    named = name in ("stop", "logit_bias", "min_tokens")
+    return named or "penalty" in name or name.startswith(("dry_", "xtc_"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class ChatModelOptions:
     @property
     def extra_of_answers(self) -> dict[str, Any]:
         """What background requests have of `extra`: not what would end or bend their JSON."""
-        return {name: value for name, value in self.extra.items() if not _BENDING.fullmatch(name)}
+        return {name: value for name, value in self.extra.items() if not _bends_answers(name)}
 
 
 @dataclass(frozen=True, slots=True)

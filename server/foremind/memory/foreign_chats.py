@@ -390,7 +390,8 @@ def _moment(value: Any, past: _Past) -> datetime | None:
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=past.zone)
         return moment.astimezone(UTC)
-    except (ValueError, OverflowError, OSError, TypeError):
+    except (ValueError, OverflowError, OSError, TypeError, KeyError):
+        # A KeyError is strptime's, of letters that its pattern takes for those of a month.
         past.leave_out("dates", "some dates could not be read: those before them were taken")
         return None
 

@@ -538,8 +538,10 @@ def _annual(name: str, noon: datetime) -> tuple[_OfYear, int | None]:
         month, day, days = _FIRST_MONTH[title], 1, _SEASON_DAYS
     elif title in _HOLIDAYS:
         month, day, days = _HOLIDAYS[title]
-    else:
+    elif title in _OF_EASTER or title == "thanksgiving":
         return partial(_movable_holiday, noon, title), year
+    else:  # December of a year with a leading zero, for one
+        raise ValueError(name)
     return partial(_days_of_year, noon, month, day, days), year
 
 
