@@ -437,9 +437,8 @@ async def test_a_peer_that_answers_no_pings_is_closed(start: StartServer) -> Non
 
 async def test_a_client_that_never_reads_is_closed(start: StartServer) -> None:
     """What waits to be read is bounded; the server continues to serve others."""
-    async with scripted_model(
-        Script(reply=lambda _: [str(n) * 800 for n in range(1000, 2500)])
-    ) as model:
+    pieces = [" ".join(map(str, range(first, first + 800))) for first in range(1000, 8500, 5)]
+    async with scripted_model(Script(reply=lambda _: pieces)) as model:
         server = await start(llm_url=model.url, llm_max_tokens=400_000, outbound_bytes=65_536)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
         writer.write(
