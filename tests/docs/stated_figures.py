@@ -502,6 +502,10 @@ def _warm(result: Any) -> Iterator[Statement]:
         f"where other players' messages came in between: cold {cold}; `prefill` {prefill}",
     )
 
+    distant = result["distant"]
+    ahead = (f"{distant[mode]['first_word_ms']['p50']:.0f} ms" for mode in ("prefill", "reply"))
+    yield "docs/speculation.md", "`prefill` {}, `reply` {} (median)".format(*ahead)
+
     yield (
         "README.md",
         f"a llama.cpp server sent its first word {ms('prefill')} after Enter instead of "
