@@ -17,7 +17,7 @@ from foremind.api.dependencies import read_bytes, read_json
 from foremind.api.operations import TEXT, Operation
 from foremind.api.request_authentication import RequestAuthenticator
 from foremind.api.responses import DoneResponse, json_response
-from foremind.auth.authority import Authority, require_scope
+from foremind.auth.authority import Authority
 from foremind.auth.principal import MAX_USER_CHARS
 from foremind.cards.card_fields import card_of, companion_of, mended_card, slug_of
 from foremind.cards.card_file import (
@@ -145,7 +145,7 @@ class AdminEndpoints:
 
         Returns every companion that is not retired, with its persona, settings and version.
         """
-        await self._require_admin(request)
+        await self._services.authenticator.require_admin(request)
         companions = await self._services.companions.list()
         return json_response(
             {"companions": [companion_detail(companion) for companion in companions]}
@@ -160,7 +160,7 @@ class AdminEndpoints:
         Creates the companion, or replaces its name, persona, greeting and settings. Open sessions
         use the new version at once. `version` increases with every change.
         """
-        await self._require_admin(request)
+        await self._services.authenticator.require_admin(request)
         body = await read_json(request, CompanionBody)
         companion = CompanionFile(
             request.path_params["slug"],
@@ -190,7 +190,7 @@ class AdminEndpoints:
         No more sessions can be opened with the companion, until it is created again with PUT. Its
         users keep what was said, and can still read, export and erase it.
         """
-        await self._require_admin(request)
+        await self._services.authenticator.require_admin(request)
         services = self._services
         await services.companions.retire(request.path_params["slug"], services.clock.now())
         return json_response({"status": "ok"})
@@ -203,7 +203,7 @@ class AdminEndpoints:
         and says what to look at. Where the server has none and listens on loopback, names those at
         the usual ports of this machine; they are not used.
         """
-        await self._require_admin(request)
+        await self._services.authenticator.require_admin(request)
         services = self._services
         offers = services.settings.llm_url is None and is_loopback(services.settings.host)
         found = await find_local_servers() if offers else []
@@ -215,7 +215,7 @@ class AdminEndpoints:
 
         Returns the sessions of the process that answers.
         """
-        await self._require_admin(request)
+        await self._services.authenticator.require_admin(request)
         return json_response({"sessions": self._services.sessions.snapshots()})
 
     @Operation("DELETE", "/v1/admin/sessions/{session}", DoneResponse, scope="admin")
@@ -224,7 +224,7 @@ class AdminEndpoints:
 
         Ends a session of the process that answers, and closes its connection with 4403.
         """
-        await self._require_admin(request)
+        await self._services.authenticator.require_admin(request)
         if not self._services.sessions.dismiss(request.path_params["session"]):
             raise NotFound("session: expected a session of this process", param="session")
         return json_response({"status": "ok"})
@@ -238,7 +238,7 @@ class AdminEndpoints:
         to be issued up to `issued_until`, half a minute from now, are revoked too: to let the user
         in again, issue a token after that.
         """
-        await self._require_admin(request)
+        await self._services.authenticator.require_admin(request)
         body = await read_json(request, Revocation)
         until = await self._services.authority.revoke(body.user, body.token_id)
         return json_response(Revoked(None if body.token_id else until), 201)
@@ -251,14 +251,11 @@ class AdminEndpoints:
         and then closes all connections with 4503. Returns at once. For use before a shutdown: there
         is no way back.
         """
-        await self._require_admin(request)
+        await self._services.authenticator.require_admin(request)
         services = self._services
         response = json_response({"status": "draining"}, 202)
         response.background = BackgroundTask(services.sessions.drain, services.settings.drain_s)
         return response
-
-    async def _require_admin(self, request: Request) -> None:
-        require_scope(await self._services.authenticator.authenticate(request), "admin")
 
 
 def _check_tokenizer(path: str | None) -> None:
@@ -314,7 +311,7 @@ class CardEndpoints:
         not supported. A lorebook by itself, as a world of SillyTavern is, takes the place of that
         of a companion that exists.
         """
-        await self._require_admin(request)
+        await self._services.authenticator.require_admin(request)
         file = await read_bytes(request, MAX_FILE_BYTES)
         slug = request.path_params["slug"]
         card = await asyncio.to_thread(read_card, file, slug)
@@ -341,7 +338,7 @@ class CardEndpoints:
         Reads a file as PUT of a card does, and stores nothing: what the card says, and the slug
         that its name makes, which may be empty.
         """
-        await self._require_admin(request)
+        await self._services.authenticator.require_admin(request)
         file = await read_bytes(request, MAX_FILE_BYTES)
         card = await asyncio.to_thread(read_card, file, request.query_params.get("name"))
         name = "" if card.is_lorebook else card.data["name"]
@@ -367,7 +364,7 @@ class CardEndpoints:
         Returns the card that the companion was made of, its `data` as it was given; or, for a
         companion that was none's, a card of version 2 made of it.
         """
-        await self._require_admin(request)
+        await self._services.authenticator.require_admin(request)
         name = request.query_params.get("as", "json")
         card_format = next((known for known in FORMATS if known == name), None)
         if card_format is None:
@@ -378,9 +375,6 @@ class CardEndpoints:
         name = quote(f"{companion.slug}.{card_format}")
         headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}"}
         return Response(file, headers=headers, media_type=MEDIA_TYPES[card_format])
-
-    async def _require_admin(self, request: Request) -> None:
-        require_scope(await self._services.authenticator.authenticate(request), "admin")
 
 
 def companion_in(

@@ -7,7 +7,6 @@ from starlette.responses import Response
 from foremind.api.dependencies import MAX_ID, RelationshipServices, parse_number, read_bytes
 from foremind.api.operations import TEXT, Operation
 from foremind.api.responses import DoneResponse, json_response
-from foremind.auth.authority import require_scope
 from foremind.domain.document import Document
 from foremind.domain.errors import InvalidMessage
 from foremind.storage.companion_store import DocumentStore
@@ -80,5 +79,5 @@ class DocumentEndpoints:
         return json_response({"status": "ok"})
 
     async def _companion_id(self, request: Request) -> int:
-        require_scope(await self._services.authenticator.authenticate(request), "admin")
+        await self._services.authenticator.require_admin(request)
         return (await self._services.stores.companions.find(request.path_params["slug"])).id

@@ -3,7 +3,7 @@
 from cachetools import LRUCache
 from starlette.requests import Request
 
-from foremind.auth.authority import Authority
+from foremind.auth.authority import Authority, require_scope
 from foremind.auth.principal import Principal, user_id_problem
 from foremind.domain.clock import Clock
 from foremind.domain.errors import InvalidMessage, NotAllowed, NotAuthenticated, RateLimited
@@ -114,6 +114,14 @@ class RequestAuthenticator:
             if name is not None:
                 raise InvalidMessage("name: expected none, as the token says it", param="name")
         return self.player(caller, user_id, name)
+
+    async def require_admin(self, request: Request) -> None:
+        """Check that an operator makes a request.
+
+        Raises:
+            NotAuthenticated, NotAllowed, RateLimited: as `authenticate`, or the scope is missing.
+        """
+        require_scope(await self.authenticate(request), "admin")
 
     async def _bearer(self, request: Request) -> Principal:
         principal = await self._authority.authenticate_token(_bearer_token(request))
