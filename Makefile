@@ -12,6 +12,7 @@ EFFORT ?= 1
 export FOREMIND_DATA_DIR ?= .foremind
 # A distribution of this repository: from its folder, with what the locks have already installed.
 INSTALL_LOCAL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index
+OURS := --no-emit-package foremind-client --no-emit-package fair-transport
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade
 
 # What a target does and how long it takes, as stated beside its name: its first line.
@@ -21,13 +22,13 @@ TELL = @sed -n 's/^$@:.*\#\# /$@: /p' Makefile
 .DEFAULT_GOAL := serve
 
 # The environment is rebuilt only when its lock changes; the stamp is touched last.
-$(VENV)/runtime.stamp: requirements/runtime.txt pyproject.toml clients/python/pyproject.toml
+$(VENV)/runtime.stamp: requirements/runtime.txt pyproject.toml clients/python/pyproject.toml transport/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Foremind needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "Installing the locked dependencies into $(VENV) (once, about a minute) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.txt
-	@$(INSTALL_LOCAL) -e clients/python -e .
+	@$(INSTALL_LOCAL) -e clients/python -e transport -e .
 	@touch $@
 
 $(VENV)/eval.stamp: evaluation/pyproject.toml $(VENV)/runtime.stamp
@@ -83,7 +84,7 @@ lint: $(VENV)/test.stamp  ## style, types and the direction of imports; two minu
 quick: $(VENV)/test.stamp  ## style and decisions: what a change most often breaks; a minute
 	$(TELL)
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest -q -n 2 tests/unit --ignore tests/unit/gateway
+	$(BIN)/python -m pytest -q -n 2 tests/unit transport/transport_tests --ignore tests/unit/gateway
 
 test: $(VENV)/test.stamp $(VENV)/real-model.stamp $(VENV)/postgres16.stamp setup lint  ## everything CI checks; an hour
 	$(TELL)
@@ -160,8 +161,8 @@ docs: $(VENV)/test.stamp  ## docs/settings.md, the contracts and what clients ha
 
 lock: $(VENV)/test.stamp  ## lock the dependencies again; a minute
 	$(TELL)
-	$(COMPILE) --no-emit-package foremind-client --extra mcp pyproject.toml requirements/build.in -o requirements/runtime.txt
-	$(COMPILE) --no-emit-package foremind-client --extra test -c requirements/runtime.txt \
+	$(COMPILE) $(OURS) --extra mcp pyproject.toml requirements/build.in -o requirements/runtime.txt
+	$(COMPILE) $(OURS) --extra test -c requirements/runtime.txt \
 	  pyproject.toml requirements/build.in -o requirements/test.txt
 	$(COMPILE) requirements/fuzz.in -o requirements/fuzz.txt
 	$(COMPILE) --no-deps requirements/real-model.in -o requirements/real-model.txt

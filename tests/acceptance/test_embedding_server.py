@@ -17,11 +17,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from fair_transport import listening
 from foremind.app.configuration import load_settings
 from foremind.app.embedding_server import serving_embeddings
 from foremind.domain.errors import ModelUnusable, UnsafeBinding
 from foremind.domain.settings.settings import Settings
-from foremind.gateway.transport.listener import listening
 from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind.retrieval.embedding.service import Priority
 from foremind_client import Client
@@ -116,7 +116,7 @@ async def test_a_server_that_was_never_there_only_slows_the_start(start: StartSe
 async def double(answer: Callable[[list[float]], Response]) -> AsyncIterator["Double"]:
     """Run a server that answers with the right vectors until it is `spoilt`."""
     yield_double = Double(answer)
-    async with listening(yield_double.app, load_settings(host="127.0.0.1", port=0)) as port:
+    async with listening(yield_double.app) as port:
         yield_double.url = f"http://127.0.0.1:{port}/v1"
         yield yield_double
 

@@ -13,7 +13,7 @@ from loadtests.hostile.attackers import Target, frame
 from foremind_eval.doubles.manual_clock import ManualClock
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually
 
-_OWN_MODULES = ("foremind.", "uvicorn.", "websockets.", "starlette.")
+_OWN_MODULES = ("foremind.", "fair_transport.", "uvicorn.", "websockets.", "starlette.")
 _REPETITIONS = 20
 
 

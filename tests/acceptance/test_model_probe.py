@@ -11,8 +11,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from foremind.app.configuration import load_settings
-from foremind.gateway.transport.listener import listening
+from fair_transport import listening
 from foremind.llm import model_probe
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.processes.server_process import free_port
@@ -40,7 +39,7 @@ async def answering(answers: dict[str, Any], asked: list[str]) -> AsyncIterator[
 
     app = Starlette()
     app.add_route("/{path:path}", answer, methods=["GET", "POST"])
-    async with listening(app, load_settings(host="127.0.0.1", port=0)) as port:
+    async with listening(app) as port:
         yield port
 
 

@@ -18,11 +18,10 @@ from loadtests.hostile import attackers
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame, Opcode
 
+from fair_transport import Channel, fair_scheduling
+from fair_transport.fair_scheduling import AnonymousScheduler
+from fair_transport.http_protocol import BoundedHttpProtocol
 from foremind.app.configuration import load_settings
-from foremind.gateway.transport import fair_scheduling
-from foremind.gateway.transport.channel import Channel
-from foremind.gateway.transport.fair_scheduling import AnonymousScheduler
-from foremind.gateway.transport.http_protocol import BoundedHttpProtocol
 from foremind_client import Client, connect
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.processes.server_process import free_port, wait_for

@@ -1,4 +1,4 @@
-"""The three distributions, as built wheels: what each holds, and what each needs."""
+"""The distributions, as built wheels: what each holds, and what each needs."""
 
 import asyncio
 import os
@@ -24,6 +24,9 @@ from foremind import __version__
 from tests.conftest import ROOT, StartServer
 
 SERVER, CLIENT, EVALUATION = ROOT, ROOT / "clients" / "python", ROOT / "evaluation"
+TRANSPORT = ROOT / "transport"
+DISTRIBUTIONS = (SERVER, CLIENT, EVALUATION, TRANSPORT)
+OURS = ("foremind", "fair-transport")  # what their names begin with
 TALK = """
 import asyncio, importlib.util, sys
 from foremind_client import Conversation, Identity
@@ -72,7 +75,7 @@ def game_server(tmp_path: Path) -> Path:
     return environment
 
 
-@pytest.mark.parametrize("folder", [SERVER, CLIENT, EVALUATION], ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", DISTRIBUTIONS, ids=lambda folder: folder.name)
 def test_a_wheel_can_be_published_as_it_is(folder: Path, tmp_path: Path) -> None:
     """With a description that an index shows, a licence, types, and no address of anything."""
     wheel = build(folder, tmp_path)
@@ -97,32 +100,35 @@ def test_a_wheel_can_be_published_as_it_is(folder: Path, tmp_path: Path) -> None
 
 
 def test_the_servers_wheel_holds_no_evaluation_and_no_test_doubles(tmp_path: Path) -> None:
-    """Nor the client, which it depends on."""
+    """Nor the client and the transport, which it depends on."""
     held = [Path(name) for name in ZipFile(build(SERVER, tmp_path)).namelist()]
     assert {path.parts[0] for path in held} == {"foremind", f"foremind-{__version__}.dist-info"}
+    packages = (
+        CLIENT / "foremind_client", EVALUATION / "foremind_eval", TRANSPORT / "fair_transport",
+    )  # fmt: skip
     others = {
         file.name
-        for package in (CLIENT / "foremind_client", EVALUATION / "foremind_eval")
+        for package in packages
         for file in package.rglob("*.py")
         if file.name != "__init__.py"
     }
-    assert {"socket_client.py", "recall.py", "manual_clock.py"} <= others
+    assert {"socket_client.py", "recall.py", "manual_clock.py", "channel.py"} <= others
     assert not {path.name for path in held} & others
 
 
 def test_the_distributions_have_one_version() -> None:
     """Each requires exactly that of the others, so that none meets a stranger."""
     pinned = set()
-    for folder in (SERVER, CLIENT, EVALUATION):
+    for folder in DISTRIBUTIONS:
         project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
         assert project.get("version", __version__) == __version__
         optional = project.get("optional-dependencies", {})
         for requirement in [*project["dependencies"], *optional.get("eval", [])]:
-            if requirement.startswith("foremind"):
+            if requirement.startswith(OURS):
                 name, _, version = requirement.partition("==")
                 assert version == __version__, requirement
                 pinned.add(name)
-    assert pinned == {"foremind", "foremind-client", "foremind-eval"}
+    assert pinned == {"foremind", "foremind-client", "foremind-eval", "fair-transport"}
 
 
 async def test_a_game_server_needs_only_the_client_and_websockets(
@@ -145,7 +151,8 @@ def test_the_wheels_serve_from_an_empty_environment(tmp_path: Path) -> None:
     venv.create(environment, with_pip=True)
     lock = ROOT / "requirements" / "runtime.txt"
     pip_install(environment, "--require-hashes", "-r", lock)
-    pip_install(environment, "--no-deps", build(CLIENT, dist), build(SERVER, dist))
+    needed = [build(folder, dist) for folder in (CLIENT, TRANSPORT, SERVER)]
+    pip_install(environment, "--no-deps", *needed)
     assert foremind(environment, "--version").stdout.strip() == __version__
     server = subprocess.Popen(
         [environment / "bin" / "foremind", "serve", "--port", "0"],

@@ -15,8 +15,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from tokenizers import Tokenizer
 
-from foremind.app.configuration import load_settings
-from foremind.gateway.transport.listener import listening
+from fair_transport import listening
 from foremind_eval.doubles.model_server import chunk_line
 
 _THINKING = ("<think>\n", "The user said something. I should answer.", "\n</think>\n\n")
@@ -82,5 +81,5 @@ class StrictServer:
 async def running(server: StrictServer) -> AsyncIterator[int]:
     """Run a model server; yield its port."""
     app = Starlette(routes=[Route("/v1/chat/completions", server.chat, methods=["POST"])])
-    async with listening(app, load_settings(host="127.0.0.1", port=0)) as port:
+    async with listening(app) as port:
         yield port

@@ -71,6 +71,7 @@ RUN = {
     ("server/README.md", "foremind serve"): "test_one_command_serves_the_page",
     ("server/README.md", "import asyncio"): "test_the_client_in_python_talks",
     ("server/README.md", "python talk.py"): "test_the_client_in_python_talks",
+    ("transport/README.md", "import asyncio"): "test_the_transport_serves_as_shown",
     ("clients/javascript/README.md", "import { Foremind }"): "test_the_npm_package_talks_in_node",
     ("docs/clients.md", "extends Control"): "test_the_script_shown_for_godot_is_only_parsed",
     ("docs/clients.md", "local HttpService"): "test_the_script_shown_for_roblox_talks",
@@ -491,6 +492,21 @@ def test_typescript_accepts_what_is_shown(
 
 
 @pytest.mark.usefixtures("installed")
+async def test_the_transport_serves_as_shown() -> None:
+    """An application of three lines."""
+    port = free_port()
+    text = block("transport/README.md", "import asyncio").text.replace("8080", str(port))
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", text)
+    try:
+        url = f"http://127.0.0.1:{port}/"
+        await eventually_async(partial(_answers, url))
+        async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+            assert (await http.get(url)).text == "hello\n"
+    finally:
+        process.kill()
+        await process.wait()
+
+
 async def test_the_npm_package_talks_in_node(
     start: StartServer,
     node: Callable[..., CompletedProcess[str]],  # noqa: F811 - the fixture

@@ -65,6 +65,7 @@ def _names() -> frozenset[str]:
         "models",
         "server",
         "tests",
+        "transport",
     )
     return frozenset(file.name for folder in folders for file in (ROOT / folder).rglob("*.*"))
 

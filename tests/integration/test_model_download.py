@@ -14,8 +14,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from foremind.app.configuration import load_settings
-from foremind.gateway.transport.listener import listening
+from fair_transport import listening
 from foremind_eval.doubles.random_model import write_random_model
 
 REVISION = "c0ffee" * 6 + "beef"
@@ -71,7 +70,7 @@ async def hub(tmp_path: Path) -> AsyncIterator[str]:
             Route(f"{repository}/resolve/{{revision}}/{{path:path}}", resolve),
         ]
     )
-    async with listening(app, load_settings(host="127.0.0.1", port=0)) as port:
+    async with listening(app) as port:
         yield f"http://127.0.0.1:{port}"
 
 

@@ -8,13 +8,14 @@ from typing import Any, cast
 
 import pytest
 
+from fair_transport.admission import Admission, AdmittedConnection
+from fair_transport.options import Hooks
 from foremind.app.configuration import load_settings
 from foremind.domain.announcements import MemoriesForgotten
 from foremind.domain.errors import ForemindError
 from foremind.domain.policy import ChatModelPolicy
 from foremind.gateway.event_stream import ReplayBuffer
 from foremind.gateway.session_registry import PendingSession
-from foremind.gateway.transport.admission import Admission, AdmittedConnection
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.layout import Message
 from foremind.llm.slots import SlotPool
@@ -22,13 +23,16 @@ from foremind.memory import scoring
 from foremind.retrieval.embedding.service import EmbeddingQueue, Priority
 from foremind.runtime import erasable_cache
 from foremind.runtime.fair_queue import FairQueue
-from foremind.runtime.metrics import Metrics
 from foremind.text import tokenization
 from foremind.text.languages import detection
 from foremind.text.statements import extraction
 from tests.conftest import ROOT
 
-_PACKAGES = (ROOT / "server" / "foremind", ROOT / "clients" / "python" / "foremind_client")
+_PACKAGES = (
+    ROOT / "server" / "foremind",
+    ROOT / "clients" / "python" / "foremind_client",
+    ROOT / "transport" / "fair_transport",
+)
 #: What has no bound of its own, and why it needs none.
 _UNBOUNDED = {
     "retrieval/embedding/service.py: deque": "per owner; the queue counts all",
@@ -114,7 +118,7 @@ class _Silent:
 
 def unidentified_bytes() -> int:
     """Bytes received on connections that have not authenticated."""
-    admission = Admission(1000, 1000, lambda _: False, Metrics(), max_bytes=10_000)
+    admission = Admission(1000, 1000, lambda _: False, Hooks(), max_bytes=10_000)
     for _ in range(100):
         member: AdmittedConnection = _Silent()
         admission.enter(member)

@@ -59,7 +59,9 @@ def test_no_two_classes_share_a_name() -> None:
     assert not _used_twice(classes)
 
 
-@pytest.mark.parametrize("folder", [*_PACKAGES, "loadtests", "tests", "training", "examples"])
+@pytest.mark.parametrize(
+    "folder", [*_PACKAGES, "transport", "loadtests", "tests", "training", "examples"]
+)
 def test_loop_variables_say_what_they_are(folder: str) -> None:
     """Not `each`, `one` or `it`."""
     for path in _folder(folder):
@@ -71,7 +73,7 @@ def test_loop_variables_say_what_they_are(folder: str) -> None:
 
 def test_functions_fit_on_a_page() -> None:
     """All but tables."""
-    for path in _folder(*_PACKAGES, "loadtests"):
+    for path in _folder(*_PACKAGES, "transport", "loadtests"):
         for name, function in _functions(path):
             first = (
                 function.body[1]

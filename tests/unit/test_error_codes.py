@@ -2,8 +2,8 @@
 
 import re
 
+from fair_transport import channel
 from foremind.api.responses import STATUSES
-from foremind.gateway.transport import channel
 from tests.conftest import ROOT
 
 _CODE = re.compile(
@@ -21,7 +21,8 @@ def test_the_table_of_codes_is_complete() -> None:
     documented = {code for _, text in table for code in re.findall(r"`([a-z_]+)`", text)}
     used = {
         "".join(groups)
-        for path in (ROOT / "server/foremind").rglob("*.py")
+        for package in ("server/foremind", "transport/fair_transport")
+        for path in (ROOT / package).rglob("*.py")
         for groups in _CODE.findall(path.read_text())
     }
     assert documented == used - _SETUP_CODES

@@ -12,8 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from foremind.app.configuration import load_settings
-from foremind.gateway.transport.listener import listening
+from fair_transport import listening
 
 _WORDS_AT_ONCE = 100
 
@@ -136,7 +135,7 @@ async def scripted_model(script: Script | None = None) -> AsyncIterator[Scripted
         )
 
     app = Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"])])
-    async with listening(app, load_settings(host="127.0.0.1", port=0)) as port:
+    async with listening(app) as port:
         yield ScriptedModel(f"http://127.0.0.1:{port}/v1", script)
 
 

@@ -3,11 +3,11 @@
 from cachetools import LRUCache
 from starlette.requests import Request
 
+from fair_transport import TokenBucket
 from foremind.auth.authority import Authority, require_scope
 from foremind.auth.principal import Principal, user_id_problem
 from foremind.domain.clock import Clock
 from foremind.domain.errors import InvalidMessage, NotAllowed, NotAuthenticated, RateLimited
-from foremind.domain.rate_limits import TokenBucket
 from foremind.domain.settings.settings import Settings
 from foremind.domain.user import name_of
 from foremind.storage.database import queue_connections_as

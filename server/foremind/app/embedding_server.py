@@ -13,10 +13,10 @@ from foremind.api.embedding_routes import EmbeddingServices, embedding_routes
 from foremind.api.origin_guard import OriginGuard
 from foremind.api.responses import routing_error_response
 from foremind.app.core import Say
+from foremind.app.listening import listening
 from foremind.domain.clock import Clock, SystemClock
 from foremind.domain.errors import UnsafeBinding
 from foremind.domain.settings.settings import Settings, is_loopback
-from foremind.gateway.transport.listener import listening
 from foremind.retrieval.embedding.conversion import prepare_model
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind.retrieval.embedding.service import EmbeddingService, LocalBackend

@@ -11,6 +11,7 @@ from pathlib import Path
 import structlog
 from starlette.applications import Starlette
 
+from fair_transport import Precedence
 from foremind.app.configuration import PREFIX, read_companion
 from foremind.app.core import (
     Core,
@@ -21,6 +22,7 @@ from foremind.app.core import (
     core,
 )
 from foremind.app.http_routes import build_asgi
+from foremind.app.listening import listening
 from foremind.auth.authority import Authority, load_keyring
 from foremind.background.post_reply import PostReplyBehaviours
 from foremind.background.worker import BackgroundWorker
@@ -38,8 +40,6 @@ from foremind.gateway.protocol.client_messages import MAX_ESCAPED_BYTES
 from foremind.gateway.session_registry import Handover, Reconciliation, SessionRegistry
 from foremind.gateway.session_services import AfterReplyServices, SessionServices
 from foremind.gateway.single_turn import SingleTurns
-from foremind.gateway.transport.fair_scheduling import EnterPrecedence
-from foremind.gateway.transport.listener import listening
 from foremind.gateway.turns.request_queue import Deduplicator
 from foremind.llm.model_probe import ModelProbes
 from foremind.llm.model_selection import ChatModels
@@ -74,6 +74,7 @@ async def start_session_services(
     authority: Authority,
     chat_models: ChatModels,
     worker: BackgroundWorker,
+    precedence: Precedence,
     stack: AsyncExitStack,
 ) -> SessionServices:
     """Build and start what sessions share; it runs until the stack is closed."""
@@ -100,7 +101,7 @@ async def start_session_services(
         live_settings=live_settings,
         context=await _start_context_services(components, freshness, stack),
         chat_models=chat_models,
-        deduplicator=Deduplicator(EnterPrecedence()),
+        deduplicator=Deduplicator(precedence),
         after_reply=AfterReplyServices(behaviours, components.ingester, access_counts, worker),
         exchanges=ExchangeChanges(build_eraser(components), runtime.clock),
     )
@@ -165,7 +166,7 @@ class Application:
     registry: SessionRegistry
     turns: SingleTurns
     asgi: Starlette
-    precedence: EnterPrecedence
+    precedence: Precedence
     #: Set once the database has another embedding model, with which the server is to start again.
     model_replaced: asyncio.Event
 
@@ -194,7 +195,10 @@ async def application(
         worker = build_background_worker(
             components, chat_models, has_peers=lambda: membership.ring.has_several
         )
-        services = await start_session_services(components, authority, chat_models, worker, stack)
+        precedence = Precedence()
+        services = await start_session_services(
+            components, authority, chat_models, worker, precedence, stack
+        )
         registry = await stack.enter_async_context(
             SessionRegistry(
                 settings,
@@ -224,20 +228,28 @@ async def application(
         turns = SingleTurns(services, registry)
         asgi = await build_asgi(components, services, registry, turns, probe, models, stack)
         model_replaced = asyncio.Event()
-
-        async def await_model(loop: SupervisedLoop) -> None:
-            loop.report_progress()
-            name = await probe.replaced_model()
-            _log.info("embedding_model.replaced", used=name, expected="a new start with it")
-            manifest = find_model(name, settings.models_dir)
-            await asyncio.to_thread(ready_model, manifest, settings.models_dir, say)
-            model_replaced.set()
-            await asyncio.Event().wait()  # until the server stops
-
-        awaiting = components.runtime.supervisor.start("embedding-model", await_model)
+        awaiting = components.runtime.supervisor.start(
+            "embedding-model", partial(_await_model, probe, settings, say, model_replaced)
+        )
         stack.push_async_callback(awaiting.stop)
-        precedence = services.deduplicator.precedence
         yield Application(components, registry, turns, asgi, precedence, model_replaced)
+
+
+async def _await_model(
+    probe: DatabaseProbe,
+    settings: Settings,
+    say: Say,
+    replaced: asyncio.Event,
+    loop: SupervisedLoop,
+) -> None:
+    """Once the database has another embedding model, make that ready, and say so."""
+    loop.report_progress()
+    name = await probe.replaced_model()
+    _log.info("embedding_model.replaced", used=name, expected="a new start with it")
+    manifest = find_model(name, settings.models_dir)
+    await asyncio.to_thread(ready_model, manifest, settings.models_dir, say)
+    replaced.set()
+    await asyncio.Event().wait()  # until the server stops
 
 
 @asynccontextmanager
@@ -265,7 +277,7 @@ async def serving(
             settings,
             clock=app.core.runtime.clock,
             metrics=app.core.runtime.metrics,
-            max_frame_size=MAX_ESCAPED_BYTES,
+            frame_bytes=MAX_ESCAPED_BYTES,
             precedence=app.precedence,
             shared=shared,
             open_socket=open_socket,

@@ -21,11 +21,11 @@ import structlog
 
 from foremind.app.configuration import PREFIX
 from foremind.app.core import Say, database_url
+from foremind.app.listening import bind
 from foremind.app.server import check_files
 from foremind.domain.clock import Clock, SystemClock
 from foremind.domain.errors import Interrupted, SetupError
 from foremind.domain.settings.settings import Settings, check_binding, is_loopback
-from foremind.gateway.transport.listener import bind
 from foremind.retrieval.calibration.preparation import ready_model
 from foremind.retrieval.embedding.model_registry import find_model
 from foremind.runtime.metrics import Metrics
@@ -172,7 +172,7 @@ async def serving_workers(
     manifest = find_model(settings.embedding_model, settings.models_dir)
     await asyncio.to_thread(ready_model, manifest, settings.models_dir, say)
     async with AsyncExitStack() as stack:
-        shared = stack.enter_context(bind(settings.host, settings.port))
+        shared = stack.enter_context(bind(settings))
         supervisor = await stack.enter_async_context(Supervisor(clock, Metrics()))
         await stack.enter_async_context(database_url(settings, say, supervisor, clock))
         workers = Workers(settings, shared)

@@ -12,11 +12,11 @@ import typer
 
 from foremind.app.configuration import load_settings
 from foremind.app.embedding_server import serving_embeddings
+from foremind.app.listening import bind
 from foremind.app.server import serving
 from foremind.app.workers import WORKER_STOP_S, Parent, Workers, public_url, serving_workers
 from foremind.cli.running import exit_after, first_of, run, say
 from foremind.domain.settings.settings import Settings, is_loopback
-from foremind.gateway.transport.listener import bind
 from foremind.llm.model_probe import find_local_servers
 from foremind.runtime.logs import configure_logging
 
@@ -97,7 +97,7 @@ async def _serve(settings: Settings) -> None:
 
         def open_socket() -> socket.socket:
             nonlocal bound
-            bound = bound or stack.enter_context(bind(settings.host, settings.port))
+            bound = bound or stack.enter_context(bind(settings))
             return bound
 
         while not stop.is_set():

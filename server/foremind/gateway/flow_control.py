@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Literal
 
+from fair_transport import TokenBucket, ViolationBudget
 from foremind.domain.errors import Overloaded
-from foremind.domain.rate_limits import TokenBucket, ViolationBudget
 from foremind.domain.settings.settings import Settings, is_loopback
 from foremind.gateway.event_stream import MAX_REPLAY_EVENTS
 from foremind.gateway.protocol.client_messages import (

@@ -16,6 +16,7 @@ from uuid import UUID
 
 import msgspec
 
+from fair_transport import Precedence
 from foremind.auth.access_tokens import CLOCK_SKEW_S, mint
 from foremind.auth.authority import Authority
 from foremind.cluster.announcement_bus import AnnouncementReceiver
@@ -42,7 +43,6 @@ from foremind.gateway.protocol.client_messages import Resume, SessionOpen
 from foremind.gateway.session import Session
 from foremind.gateway.session_registry import SessionRegistry
 from foremind.gateway.session_services import AfterReplyServices, SessionServices
-from foremind.gateway.transport.fair_scheduling import EnterPrecedence
 from foremind.gateway.turns.request_queue import Deduplicator
 from foremind.llm.prompt.token_counter import estimate_tokens
 from foremind.retrieval.relationship_layers import RelationshipLayers
@@ -276,7 +276,7 @@ class Server:
                 lorebooks=Lorebooks(),
             ),
             chat_models=SingleChatModel(world.settings, self.model, "off"),
-            deduplicator=Deduplicator(EnterPrecedence()),
+            deduplicator=Deduplicator(Precedence()),
             after_reply=AfterReplyServices(
                 behaviours=stub,
                 ingester=stub,

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import numpy as np
 
+from fair_transport import Precedence
 from foremind.auth.principal import Principal
 from foremind.domain.announcements import MemoriesChanged, MemoriesForgotten
 from foremind.domain.companion import Companion
@@ -38,7 +39,6 @@ from foremind.gateway.protocol.client_messages import (
 from foremind.gateway.session import Session
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import AfterReplyServices, SessionServices
-from foremind.gateway.transport.fair_scheduling import EnterPrecedence
 from foremind.gateway.turns.request_queue import Deduplicator
 from foremind.llm.prompt.layout import Prompt
 from foremind.llm.prompt.token_counter import estimate_tokens
@@ -289,7 +289,7 @@ def _session_services(
             lorebooks=Lorebooks(),
         ),
         chat_models=SingleChatModel(runtime.settings, model, world.mode),
-        deduplicator=Deduplicator(EnterPrecedence()),
+        deduplicator=Deduplicator(Precedence()),
         after_reply=AfterReplyServices(
             behaviours=stub,
             ingester=stub,

@@ -1,7 +1,7 @@
 """Rate limits slow clients down, close persistent ones and lock their users out."""
 
+from fair_transport import TokenBucket
 from foremind.app.configuration import load_settings
-from foremind.domain.rate_limits import TokenBucket
 from foremind.gateway.flow_control import ConnectionBudget, FlowControl, Kind, UserBudget, cost_of
 
 SETTINGS = load_settings(drafts_per_s=10, sends_per_s=5)

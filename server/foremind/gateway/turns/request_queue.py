@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from cachetools import LRUCache
 
+from fair_transport import Precedence
 from foremind.domain.errors import Conflict, Overloaded
 from foremind.domain.policy import Policy
 from foremind.gateway.flow_control import MAX_WAITING_MESSAGES
 from foremind.gateway.protocol.client_messages import MessageSend
-from foremind.gateway.transport.fair_scheduling import EnterPrecedence
 from foremind.runtime.supervision import begin
 from foremind.storage.turn_store import ANOTHER_COMPANION, ANOTHER_TEXT
 
@@ -234,8 +234,8 @@ class Deduplicator:
     Until a message is stored, `precedence` holds back what can wait.
     """
 
-    def __init__(self, precedence: EnterPrecedence) -> None:
-        self.precedence = precedence
+    def __init__(self, precedence: Precedence) -> None:
+        self._precedence = precedence
         self._claims: dict[tuple[int, str], MessageClaim] = {}
 
     def find(self, user_id: int, message_id: str) -> MessageClaim | None:
@@ -246,7 +246,7 @@ class Deduplicator:
         """Register a message that the caller is going to answer."""
         key = (user_id, message_id)
         claim = self._claims[key] = MessageClaim(key, relationship_id, text)
-        self.precedence.hold_until(claim.stored)
+        self._precedence.hold_until(claim.stored)
         return claim
 
     def release(self, claim: MessageClaim, reply_turn: int | None) -> None:

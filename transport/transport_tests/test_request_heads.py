@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.gateway.transport.channel import (
+from fair_transport.channel import (
     MALFORMED,
     MAX_HEAD_BYTES,
     MAX_LINE_BYTES,
     TARGET_TOO_LONG,
     TOO_LARGE,
-    HeadRefusal,
     find_head_end,
     leading_blank_bytes,
     stalled,
 )
+from fair_transport.options import Refusal
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n"
 
@@ -44,7 +44,7 @@ def test_the_end_of_a_head_is_found_in_any_chunks(cut: int, following: bytes) ->
         (b"GET / HTTP/1.1\r\n" + (b"X: " + b"y" * 5000 + b"\r\n") * 4 + b"\r\n", TOO_LARGE),
     ],
 )
-def test_a_head_beyond_its_limits_is_refused(data: bytes, refusal: HeadRefusal) -> None:
+def test_a_head_beyond_its_limits_is_refused(data: bytes, refusal: Refusal) -> None:
     """In total bytes, number of headers and line length, before it is parsed."""
     assert find_head_end(bytearray(data), 0) == refusal
 

@@ -1,15 +1,21 @@
 """Byte limits over the bodies of all requests and of all large responses in flight."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-import msgspec
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from fair_transport.options import Hooks, Refusal
 
-from foremind.domain.errors import Overloaded
-from foremind.runtime.metrics import Metrics
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _SLICE = 65_536  # bytes of a response body passed on before waiting for the client to read
+_TOO_MUCH_IN_FLIGHT = Refusal(
+    503, "overloaded", "Too many large responses in flight; try again shortly."
+)
 
 
 class BodyBudget:
@@ -20,10 +26,10 @@ class BodyBudget:
     `max_bytes`.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, hooks: Hooks) -> None:
         self._app = app
         self._max_bytes = max_bytes
-        self._metrics = metrics
+        self._hooks = hooks
         #: Bytes of all request bodies, and of large response bodies, in flight.
         self.request_bytes = self.response_bytes = 0
 
@@ -39,8 +45,8 @@ class BodyBudget:
             message = await receive()
             size = len(message.get("body", b""))
             if self.request_bytes + size > self._max_bytes:
-                self._metrics.refused.labels("bodies").inc()
-                raise Overloaded("Too many uploads at once; try again shortly.")
+                self._hooks.on_refused("bodies")
+                raise self._hooks.body_refused("Too many uploads at once; try again shortly.")
             received += size
             self.request_bytes += size
             return message
@@ -75,24 +81,12 @@ class BodyBudget:
         return limited_send
 
     async def _refuse(self, send: Send) -> None:
-        self._metrics.refused.labels("answers").inc()
-        error = Overloaded("Too many large responses in flight; try again shortly.")
-        body = error_body(error.kind, error.code, error.message, retryable=True)
+        self._hooks.on_refused("answers")
+        body = self._hooks.error_body(_TOO_MUCH_IN_FLIGHT)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        await send({"type": "http.response.start", "status": 503, "headers": headers})
+        status = _TOO_MUCH_IN_FLIGHT.status
+        await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
-
-
-def error_body(kind: str, code: str, message: str, *, retryable: bool) -> bytes:
-    """Return the JSON body of an error response."""
-    error = {
-        "type": kind,
-        "code": code,
-        "message": message,
-        "param": None,
-        "retryable": retryable,
-    }
-    return msgspec.json.encode({"error": error})
 
 
 async def _send_in_slices(message: Message, send: Send) -> None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
-from foremind.gateway.transport.websocket_protocol import (
+from fair_transport.websocket_protocol import (
     FramePiece,
     FrameRateLimit,
     FrameSplitter,

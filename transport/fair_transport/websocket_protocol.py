@@ -1,4 +1,4 @@
-"""uvicorn's WebSocket protocol with rate limits, Foremind's close codes and enforced closing.
+"""uvicorn's WebSocket protocol with rate limits, own close codes and enforced closing.
 
 WebSocket frame boundaries (RFC 6455, section 5.2) and rate limits on frames.
 
@@ -6,6 +6,8 @@ Frames are counted before they are parsed, because parsing is the expensive part
 """
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -13,11 +15,10 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.datastructures import Headers
 from websockets.http11 import Response
 
-from foremind.domain.errors import ForemindError, RequestError
-from foremind.domain.rate_limits import TokenBucket, ViolationBudget
-from foremind.gateway.transport.body_limits import error_body
-from foremind.gateway.transport.channel import HOLD, READ_MORE, YIELD, Channel
-from foremind.gateway.transport.fair_scheduling import MeteredCoroutine
+from fair_transport.channel import HOLD, READ_MORE, YIELD, Channel
+from fair_transport.fair_scheduling import MeteredCoroutine
+from fair_transport.options import Refusal
+from fair_transport.rate_limits import TokenBucket, ViolationBudget
 
 _FIN, _OPCODE, _MASKED = 0x80, 0x0F, 0x80
 _CONTROL, CLOSE = 0x08, 0x08
@@ -126,7 +127,6 @@ _ABORT_S = 10.0
 _MAX_BYTES_AFTER_CLOSE = 65_536  # that a peer may still have in flight
 _FRAMES_PER_SLICE = 8
 _MAX_WITHHELD_PONGS = 16  # to a peer that does not read
-_MESSAGE_BYTES = 16_384  # assumed per message at the rates announced to clients
 
 
 class _Inbox:
@@ -157,18 +157,16 @@ class _Inbox:
         return self._messages.pop(0)
 
 
-def _reject(status: int, text: str) -> Response:
+#: The code of a handshake's error by its status; any other is an invalid request.
+_HANDSHAKE_CODES = {405: "method_not_allowed", 500: "internal_error"}
+
+
+def _reject(error_body: Callable[[Refusal], bytes], status: int, text: str) -> Response:
     """Return the response to a failed handshake, with the JSON body of every error."""
     http_status = HTTPStatus(status)
-    internal = http_status is HTTPStatus.INTERNAL_SERVER_ERROR
-    not_allowed = http_status is HTTPStatus.METHOD_NOT_ALLOWED
-    code = "method_not_allowed" if not_allowed else "invalid_request"
-    body = error_body(
-        ForemindError.kind if internal else RequestError.kind,
-        ForemindError.code if internal else code,
-        text.strip() or "expected a WebSocket handshake",
-        retryable=False,
-    )
+    code = _HANDSHAKE_CODES.get(status, "invalid_request")
+    message = text.strip() or "expected a WebSocket handshake"
+    body = error_body(Refusal(status, code, message))
     headers = Headers({"Connection": "close", "Content-Type": "application/json",
                        "Content-Length": str(len(body))})  # fmt: skip
     return Response(http_status.value, http_status.phrase, headers, body)
@@ -185,13 +183,11 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.queue: Any = _Inbox()
-        self.conn.reject = _reject  # type: ignore[method-assign]
         self._channel: Channel = self.app_state["connection"]
-        settings = self._channel.services.settings
-        self._splitter = FrameSplitter(self._channel.services.max_frame_size)
-        self._rate_limit = FrameRateLimit(
-            _MESSAGE_BYTES * (settings.drafts_per_s + settings.sends_per_s)
-        )
+        limits, hooks = self._channel.services.limits, self._channel.services.hooks
+        self.conn.reject = partial(_reject, hooks.error_body)  # type: ignore[method-assign]
+        self._splitter = FrameSplitter(limits.frame_bytes)
+        self._rate_limit = FrameRateLimit(limits.bytes_per_s)
         self._idle_since: float | None = None
         self._bytes_after_close = 0
         self._skipping = False  # the current frame is discarded unparsed
@@ -206,7 +202,7 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         """Consume some frames, stopping when a message is complete."""
         if not self.handshake_complete:
             return HOLD
-        now = self._channel.services.clock.monotonic()
+        now = self._channel.services.hooks.monotonic()
         for _ in range(_FRAMES_PER_SLICE):
             if self.read_paused and not self.close_sent:
                 return HOLD
@@ -306,7 +302,7 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
             for headers in (self.request.headers, self.response.headers, self.scope["headers"]):
                 headers.clear()  # type: ignore[union-attr]
             del self.request, self.response
-            self._idle_since = self._channel.services.clock.monotonic()
+            self._idle_since = self._channel.services.hooks.monotonic()
             self._channel.resume_processing()
         if closing:
             self.loop.call_later(_ABORT_S, self.transport.abort)

@@ -4,11 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.app.configuration import load_settings
-from foremind.domain.errors import SetupError
-from foremind.gateway.transport.admission import Admission
-from foremind.gateway.transport.listener import connection_limit
-from foremind.runtime.metrics import Metrics
+from fair_transport.admission import Admission
+from fair_transport.listener import TooFewDescriptors, connection_limit
+from fair_transport.options import Hooks, Limits
 
 
 class EvictedConnection:
@@ -30,7 +28,7 @@ def make_admission(
         max_connections,
         max_per_address,
         lambda address: address.startswith("10."),
-        Metrics(),
+        Hooks(),
         max_total_bytes,
     )
 
@@ -125,13 +123,28 @@ def test_the_counts_match_the_open_connections(steps: list[tuple[str, int, int]]
 
 def test_the_connection_limit_depends_on_file_descriptors() -> None:
     """It is ten thousand at most by default; some descriptors are reserved."""
-    settings = load_settings()
-    assert connection_limit(settings, 1024) == 758
-    assert connection_limit(settings, 1_048_576) == 10_000
-    assert connection_limit(load_settings(max_connections=20_000), 1_048_576) == 20_000
+    assert connection_limit(Limits(), 1024) == 768
+    assert connection_limit(Limits(reserved_descriptors=1020), 1024) == 4
+    assert connection_limit(Limits(), 1_048_576) == 10_000
+    assert connection_limit(Limits(connections=20_000), 1_048_576) == 20_000
 
 
-def test_a_limit_beyond_the_file_descriptors_is_refused_at_startup() -> None:
-    """Naming the setting, and the system limit to raise."""
-    with pytest.raises(SetupError, match=r"FOREMIND_MAX_CONNECTIONS=1000 needs 1266 .*LimitNOFILE"):
-        connection_limit(load_settings(max_connections=1000), 1024)
+def test_a_limit_beyond_the_file_descriptors_is_refused() -> None:
+    """Saying how many are needed."""
+    with pytest.raises(TooFewDescriptors, match=r"1000 connections need 1256 .* limited to 1024"):
+        connection_limit(Limits(connections=1000), 1024)
+
+
+def test_the_number_of_connections_is_reported_and_every_refusal() -> None:
+    """With its reason."""
+    counts: list[int] = []
+    reasons: list[str] = []
+    hooks = Hooks(on_connections=counts.append, on_refused=reasons.append)
+    admission = Admission(2, 2, lambda _: False, hooks)
+    first = connect(admission)
+    connect(admission)
+    assert try_connect(admission) is None
+    connect(admission, "2.2.2.2")
+    admission.leave(first)  # it was evicted before
+    assert counts == [1, 2, 1, 2]
+    assert reasons == ["address", "evicted"]

@@ -4,7 +4,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
-from foremind.runtime.metrics import Metrics
+from fair_transport.options import Hooks
 
 _MAX_ANONYMOUS_BYTES = 33_554_432  # unprocessed bytes of all anonymous connections together
 
@@ -30,7 +30,7 @@ class Admission:
         max_connections: int,
         max_per_address: int,
         exempt: Callable[[str], bool],
-        metrics: Metrics,
+        hooks: Hooks,
         max_bytes: int = _MAX_ANONYMOUS_BYTES,
     ) -> None:
         """Set the limits.
@@ -44,7 +44,7 @@ class Admission:
         self._max_connections = max_connections
         self._max_per_address = max_per_address
         self._exempt = exempt
-        self._metrics = metrics
+        self._hooks = hooks
         self._max_bytes = max_bytes
         self._members: set[AdmittedConnection] = set()
         #: Connections that may be evicted with their buffered bytes, longest silent first.
@@ -63,17 +63,17 @@ class Admission:
     def admits(self, address: str) -> bool:
         """Tell whether an address may connect, evicting another connection if necessary."""
         if self._per_address[address] >= self._max_per_address and not self._exempt(address):
-            self._metrics.refused.labels("address").inc()
+            self._hooks.on_refused("address")
             return False
         if len(self._members) >= self._max_connections and not self.evict_one():
-            self._metrics.refused.labels("connections").inc()
+            self._hooks.on_refused("connections")
             return False
         return True
 
     def enter(self, member: AdmittedConnection) -> None:
         """Add an admitted connection, which is anonymous at first."""
         self._members.add(member)
-        self._metrics.tcp_connections.set(len(self._members))
+        self._hooks.on_connections(len(self._members))
         self.expose(member)
 
     def leave(self, member: AdmittedConnection) -> None:
@@ -81,7 +81,7 @@ class Admission:
         if member in self._members:
             self.protect(member)
             self._members.discard(member)
-            self._metrics.tcp_connections.set(len(self._members))
+            self._hooks.on_connections(len(self._members))
 
     def protect(self, member: AdmittedConnection) -> None:
         """Exempt a connection from eviction: it has authenticated, or is being served."""
@@ -117,6 +117,6 @@ class Admission:
             return False
         member = next(iter(self._anonymous))
         self.leave(member)
-        self._metrics.refused.labels("evicted").inc()
+        self._hooks.on_refused("evicted")
         member.evict()
         return True

@@ -3,11 +3,9 @@
 import asyncio
 
 import pytest
-from starlette.types import Message, Receive, Scope, Send
 
-from foremind.domain.errors import Overloaded
-from foremind.gateway.transport.body_limits import BodyBudget
-from foremind.runtime.metrics import Metrics
+from fair_transport.body_limits import BodyBudget, Message, Receive, Scope, Send
+from fair_transport.options import BodyRefused, Hooks
 
 
 async def test_a_request_body_counts_until_the_response_is_complete() -> None:
@@ -29,16 +27,16 @@ async def test_a_request_body_counts_until_the_response_is_complete() -> None:
 
         return receive
 
-    metrics = Metrics()
-    limited = BodyBudget(app, 1000, metrics)
+    refused: list[str] = []
+    hooks = Hooks(on_refused=refused.append)
+    limited = BodyBudget(app, 1000, hooks)
     first = asyncio.create_task(limited({"type": "http"}, chunks(7), send))
     await asyncio.sleep(0)
     assert limited.request_bytes == 700
-    with pytest.raises(Overloaded):
+    with pytest.raises(BodyRefused):
         await limited({"type": "http"}, chunks(4), send)
     assert limited.request_bytes == 700
-    labels = {"reason": "bodies"}
-    assert metrics.registry.get_sample_value("foremind_refused_total", labels) == 1
+    assert refused == ["bodies"]
     finish.set()
     await first
     assert limited.request_bytes == 0
@@ -60,7 +58,7 @@ async def test_a_large_response_is_sent_in_slices(size: int) -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await BodyBudget(app, 200_000, Metrics())({"type": "http"}, receive, send)
+    await BodyBudget(app, 200_000, Hooks())({"type": "http"}, receive, send)
     assert sent.pop(0)["status"] == 200
     assert b"".join(bytes(message["body"]) for message in sent) == body[:size]
     assert max(len(message["body"]) for message in sent) <= 65_536
@@ -70,7 +68,8 @@ async def test_a_large_response_is_sent_in_slices(size: int) -> None:
 
 async def test_large_responses_in_flight_are_limited() -> None:
     """What exceeds the limit is refused with 503; small responses are always sent."""
-    metrics = Metrics()
+    refused: list[str] = []
+    hooks = Hooks(on_refused=refused.append)
     client_reads = asyncio.Event()
     sent: list[Message] = []
 
@@ -88,7 +87,7 @@ async def test_large_responses_in_flight_are_limited() -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    limited = BodyBudget(app, 200_000, metrics)
+    limited = BodyBudget(app, 200_000, hooks)
     first = asyncio.create_task(limited({"type": "http", "size": 150_000}, receive, blocked_send))
     await asyncio.sleep(0)
     assert limited.response_bytes == 150_000
@@ -96,8 +95,7 @@ async def test_large_responses_in_flight_are_limited() -> None:
         sent.clear()
         await limited({"type": "http", "size": size}, receive, send)
         assert sent[0]["status"] == status
-    labels = {"reason": "answers"}
-    assert metrics.registry.get_sample_value("foremind_refused_total", labels) == 1
+    assert refused == ["answers"]
     client_reads.set()
     await first
     assert limited.response_bytes == 0

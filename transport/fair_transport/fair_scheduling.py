@@ -1,7 +1,7 @@
 """Fair scheduling: one slice of one connection's work in each iteration of the event loop.
 
 Other ready callbacks run in between, so a connection with much to process delays nobody, and none
-runs while a message waits to be accepted. The time spent on anonymous connections is metered, and
+runs while something of more urgency waits. The time spent on anonymous connections is metered, and
 limited to a share of the loop while identified connections are active.
 """
 
@@ -13,15 +13,15 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from foremind.domain.rate_limits import TokenBucket
+from fair_transport.rate_limits import TokenBucket
 
-MAX_HOLD_S = 0.05  # then others continue: the database may hang, or messages come without a gap
+MAX_HOLD_S = 0.05  # then others continue: what is waited for may hang, or come without a gap
 
 
-class EnterPrecedence:
-    """Knows whether a message waits between Enter and its acceptance.
+class Precedence:
+    """Knows whether something waits that comes before every slice, such as a message to be stored.
 
-    Messages that overlap share one hold; the next begins when none waits any more.
+    Those that overlap share one hold; the next begins when none waits any more.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
@@ -29,12 +29,12 @@ class EnterPrecedence:
         self._waiting = 0
         self._held_until = 0.0
 
-    def hold_until(self, stored: "asyncio.Future[Any]") -> None:
+    def hold_until(self, done: "asyncio.Future[Any]") -> None:
         """Hold others back until a future is done, or for as long as that is allowed."""
         if not self._waiting:
             self._held_until = self._now() + MAX_HOLD_S
         self._waiting += 1
-        stored.add_done_callback(self._release)
+        done.add_done_callback(self._release)
 
     def _release(self, _: object) -> None:
         self._waiting -= 1
@@ -62,7 +62,7 @@ class SliceHandler(Protocol):
 class FairScheduler:
     """A FIFO queue without duplicates that runs one handler per iteration of the event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, precedence: EnterPrecedence) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, precedence: Precedence) -> None:
         self._loop = loop
         self._precedence = precedence
         self._handlers: OrderedDict[SliceHandler, None] = OrderedDict()  # one per connection
@@ -122,7 +122,7 @@ class AnonymousScheduler(FairScheduler):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        precedence: EnterPrecedence,
+        precedence: Precedence,
         now: Callable[[], float] = time.perf_counter,
         thread_time: Callable[[], float] = time.thread_time,  # excludes other processes' CPU use
     ) -> None:

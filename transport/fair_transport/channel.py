@@ -5,13 +5,11 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
-from foremind.domain.clock import Clock, Timer
-from foremind.domain.settings.settings import Settings
-from foremind.gateway.transport.admission import Admission
-from foremind.gateway.transport.fair_scheduling import AnonymousScheduler, FairScheduler
-from foremind.runtime.metrics import Metrics
+from fair_transport.admission import Admission
+from fair_transport.fair_scheduling import AnonymousScheduler, FairScheduler
+from fair_transport.options import Hooks, Limits, Refusal, Timer
 
 MAX_HEAD_BYTES = 16_384  # request line and all headers
 MAX_LINE_BYTES = 8_192
@@ -20,27 +18,19 @@ _END = b"\r\n\r\n"
 _LINE_END = b"\r\n"
 
 
-class HeadRefusal(NamedTuple):
-    """The error response to a request that is not served."""
-
-    status: int
-    code: str
-    message: str
-
-
-TOO_LARGE = HeadRefusal(
+TOO_LARGE = Refusal(
     431, "headers_too_large",
     f"headers: expected at most {MAX_HEAD_BYTES} bytes in at most {MAX_HEADERS} lines of at most "
     f"{MAX_LINE_BYTES} bytes each",
 )  # fmt: skip
-TARGET_TOO_LONG = HeadRefusal(
+TARGET_TOO_LONG = Refusal(
     414, "address_too_long", f"address: expected at most {MAX_LINE_BYTES} bytes"
 )
-MALFORMED = HeadRefusal(400, "invalid_request", "expected an HTTP/1.1 request")
-REQUEST_TIMEOUT = HeadRefusal(408, "too_slow", "the request did not arrive in time")
+MALFORMED = Refusal(400, "invalid_request", "expected an HTTP/1.1 request")
+REQUEST_TIMEOUT = Refusal(408, "too_slow", "the request did not arrive in time")
 
 
-def find_head_end(data: bytearray, searched: int) -> int | HeadRefusal | None:
+def find_head_end(data: bytearray, searched: int) -> int | Refusal | None:
     """Return the length of the head in bytes, or None if it is incomplete.
 
     Args:
@@ -156,14 +146,12 @@ _read_buffer = memoryview(bytearray(_CHUNK))  # shared: each read is copied out 
 class TransportServices:
     """What all channels of a server share; `create_handler` makes a channel's first handler."""
 
-    settings: Settings
-    clock: Clock
-    metrics: Metrics
+    limits: Limits
+    hooks: Hooks
     admission: Admission
     anonymous_scheduler: AnonymousScheduler
     identified_scheduler: FairScheduler
     create_handler: Callable[["Channel"], ProtocolHandler]
-    max_frame_size: int
 
 
 class Channel(asyncio.BufferedProtocol):
@@ -331,8 +319,7 @@ class Channel(asyncio.BufferedProtocol):
             else:
                 self._resume()  # otherwise a disconnect would go unnoticed
             if wait != HOLD:
-                clock = self.services.clock
-                self._hold_timer = clock.call_at(clock.monotonic() + wait, self.resume_processing)
+                self._hold_timer = self._call_in(wait, self.resume_processing)
 
     def _report_buffered(self) -> None:
         self.services.admission.record_activity(
@@ -383,8 +370,7 @@ class Channel(asyncio.BufferedProtocol):
     def set_deadline(self, seconds: float, on_timeout: Callable[[], None]) -> None:
         """Call `on_timeout` after `seconds`, unless the deadline is replaced or cleared before."""
         self.clear_deadline()
-        clock = self.services.clock
-        self._deadline = clock.call_at(clock.monotonic() + seconds, on_timeout)
+        self._deadline = self._call_in(seconds, on_timeout)
 
     def clear_deadline(self) -> None:
         """Cancel the deadline."""
@@ -397,9 +383,11 @@ class Channel(asyncio.BufferedProtocol):
         if self._reader_watch is None and not self._lost:
             self._outstanding = self._transport.get_write_buffer_size()
             self._flushed = self._written - self._outstanding
-            clock = self.services.clock
-            deadline = clock.monotonic() + STALL_WINDOW_S
-            self._reader_watch = clock.call_at(deadline, self._check_reader)
+            self._reader_watch = self._call_in(STALL_WINDOW_S, self._check_reader)
+
+    def _call_in(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        hooks = self.services.hooks
+        return hooks.call_at(hooks.monotonic() + seconds, callback)
 
     def _check_reader(self) -> None:
         self._reader_watch = None
@@ -413,8 +401,8 @@ class Channel(asyncio.BufferedProtocol):
             self.watch_reader()
 
     def count_refused(self, reason: str) -> None:
-        """Increment the metric of refusals."""
-        self.services.metrics.refused.labels(reason).inc()
+        """Report that something was refused or ended."""
+        self.services.hooks.on_refused(reason)
 
     def refuse(self, response: bytes, reason: str) -> None:
         """Send a last response, and close once it has had time to arrive."""

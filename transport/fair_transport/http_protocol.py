@@ -6,10 +6,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from foremind.domain.errors import RequestError, TemporaryError
-from foremind.domain.rate_limits import TokenBucket
-from foremind.gateway.transport.body_limits import error_body
-from foremind.gateway.transport.channel import (
+from fair_transport.channel import (
     HOLD,
     MALFORMED,
     MAX_HEAD_BYTES,
@@ -20,13 +17,13 @@ from foremind.gateway.transport.channel import (
     TOO_LARGE,
     YIELD,
     Channel,
-    HeadRefusal,
     find_head_end,
     leading_blank_bytes,
     stalled,
 )
-from foremind.gateway.transport.fair_scheduling import MeteredCoroutine
-from foremind.runtime.supervision import begin
+from fair_transport.fair_scheduling import MeteredCoroutine
+from fair_transport.options import Refusal
+from fair_transport.rate_limits import TokenBucket
 
 _KEEP_ALIVE_S = 5.0
 _BODY_SLICE = 4096  # bytes fed to the parser at once: tiny chunks make many callbacks
@@ -93,7 +90,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if end is None:
             self._searched = len(unread)
             return READ_MORE
-        if isinstance(end, HeadRefusal):
+        if isinstance(end, Refusal):
             return self._refuse(end, "head")
         head = bytes(unread[:end])
         del unread[:end]
@@ -121,7 +118,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def _take_body(self, unread: bytearray) -> float | None:
         if self.flow.read_paused:
             return HOLD
-        now = self._channel.services.clock.monotonic()
+        now = self._channel.services.hooks.monotonic()
         if now < self._chunks_ready_at:
             return self._chunks_ready_at - now
         size = min(len(unread), _BODY_SLICE)
@@ -196,7 +193,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             channel.services.anonymous_scheduler,
             lambda: not channel.is_identified,
         )
-        task = begin(metered, "http-request")
+        task = channel.services.hooks.start_task(metered, "http-request")
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 
@@ -224,7 +221,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._channel.services.admission.protect(self._channel)
 
     def _expect_head(self) -> None:
-        timeout_s = self._channel.services.settings.open_timeout_s
+        timeout_s = self._channel.services.limits.head_timeout_s
         self._channel.set_deadline(timeout_s, self._on_head_timeout)
 
     def _on_head_timeout(self) -> None:
@@ -246,7 +243,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._read_at_window_start = self._body_read
         self._channel.set_deadline(STALL_WINDOW_S, self._check_upload)
 
-    def _refuse(self, refusal: HeadRefusal, reason: str) -> float | None:
+    def _refuse(self, refusal: Refusal, reason: str) -> float | None:
         if self._serving and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -254,7 +251,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                 self._channel.count_refused(reason)
                 self._channel.abort()
                 return HOLD
-        self._channel.refuse(_error_response(refusal), reason)
+        body = self._channel.services.hooks.error_body(refusal)
+        self._channel.refuse(_error_response(refusal, body), reason)
         return HOLD
 
 
@@ -262,11 +260,8 @@ def _ignore_response() -> None:
     """Do nothing: the connection of a completed response is lost."""
 
 
-def _error_response(refusal: HeadRefusal) -> bytes:
-    """Return a complete HTTP response with the JSON body of every error."""
-    timed_out = refusal is REQUEST_TIMEOUT
-    kind = TemporaryError.kind if timed_out else RequestError.kind
-    body = error_body(kind, refusal.code, refusal.message, retryable=timed_out)
+def _error_response(refusal: Refusal, body: bytes) -> bytes:
+    """Return a complete HTTP response with a JSON body."""
     head = (
         f"HTTP/1.1 {refusal.status} {HTTPStatus(refusal.status).phrase}\r\n"
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"

@@ -1,4 +1,4 @@
-"""Runs uvicorn inside a context manager, with Foremind's acceptor and protocols."""
+"""Runs uvicorn inside a context manager, with an acceptor and protocols of its own."""
 
 import asyncio
 import contextlib
@@ -10,25 +10,20 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
 
-from foremind.domain.clock import Clock, SystemClock
-from foremind.domain.errors import SetupError
-from foremind.domain.settings.settings import Settings
-from foremind.gateway.transport.admission import Admission
-from foremind.gateway.transport.body_limits import BodyBudget
-from foremind.gateway.transport.channel import Channel, ProtocolHandler, TransportServices
-from foremind.gateway.transport.fair_scheduling import (
+from fair_transport.admission import Admission
+from fair_transport.body_limits import ASGIApp, BodyBudget
+from fair_transport.channel import Channel, ProtocolHandler, TransportServices
+from fair_transport.fair_scheduling import (
     AnonymousScheduler,
-    EnterPrecedence,
     FairScheduler,
     MeteredCoroutine,
+    Precedence,
 )
-from foremind.gateway.transport.http_protocol import BoundedHttpProtocol
-from foremind.gateway.transport.websocket_protocol import BoundedWebSocketProtocol
-from foremind.runtime.metrics import Metrics
-from foremind.runtime.supervision import TaskSet, begin
+from fair_transport.http_protocol import BoundedHttpProtocol
+from fair_transport.options import Hooks, Limits
+from fair_transport.websocket_protocol import BoundedWebSocketProtocol
 
 _RETRY_S = 0.1  # after the system was out of file descriptors or memory
 _LINGER_ZERO = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: close() sends RST and does not wait
@@ -41,7 +36,7 @@ class Acceptor:
         self._listener = listener
         self._services = services
         self._loop = asyncio.get_running_loop()
-        self._starting = TaskSet()  # bounded by the connection limit
+        self._starting: set[asyncio.Task[None]] = set()  # bounded by the connection limit
         self._closed = False
 
     def start(self) -> None:
@@ -57,7 +52,8 @@ class Acceptor:
 
     async def wait_closed(self) -> None:
         """Wait until all accepted connections have started."""
-        await self._starting.finish()
+        while self._starting:
+            await asyncio.wait(self._starting)
 
     def run_slice(self) -> None:
         """Accept one connection."""
@@ -73,7 +69,7 @@ class Acceptor:
             self.start()
             return
         except OSError:
-            self._services.metrics.refused.labels("descriptors").inc()
+            self._services.hooks.on_refused("descriptors")
             self._services.admission.evict_one()
             self._loop.call_later(_RETRY_S, self._enqueue)
             return
@@ -101,7 +97,9 @@ class Acceptor:
         metered = MeteredCoroutine(
             self._connect(channel, raw), self._services.anonymous_scheduler, lambda: True
         )
-        self._starting.begin(metered, "accept")
+        task = self._services.hooks.start_task(metered, "accept")
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
 
     async def _connect(self, channel: Channel, raw: socket.socket) -> None:
         try:
@@ -111,9 +109,12 @@ class Acceptor:
             raw.close()
 
 
-_RESERVED = 256  # for files, listeners, connections to the model server, database notifications
 _DEFAULT_MAX_CONNECTIONS = 10_000
 _UNLIMITED = 1_048_576  # assumed when the system sets no limit
+
+
+class TooFewDescriptors(Exception):
+    """The limit on connections needs more file descriptors than this process may have."""
 
 
 def raise_descriptor_limit() -> int:
@@ -130,22 +131,22 @@ def raise_descriptor_limit() -> int:
     return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
 
 
-def connection_limit(settings: Settings, descriptors: int) -> int:
+def connection_limit(limits: Limits, descriptors: int) -> int:
     """Return the maximum number of simultaneous connections.
 
     Raises:
-        SetupError: the configured number needs more file descriptors than there are.
+        TooFewDescriptors: the number in the limits needs more file descriptors than there are.
     """
-    reserved = _RESERVED + settings.database_pool_size
-    available = descriptors - reserved
-    limit = settings.max_connections or max(1, min(_DEFAULT_MAX_CONNECTIONS, available))
-    if limit > available:
-        raise SetupError(
-            f"FOREMIND_MAX_CONNECTIONS={limit} needs {limit + reserved} file descriptors, but "
-            f"this process is limited to {descriptors}: raise the limit (`ulimit -n`, "
-            "LimitNOFILE=)."
+    available = descriptors - limits.reserved_descriptors
+    if limits.connections is None:
+        return max(1, min(_DEFAULT_MAX_CONNECTIONS, available))
+    if limits.connections > available:
+        raise TooFewDescriptors(
+            f"{limits.connections} connections need "
+            f"{limits.connections + limits.reserved_descriptors} file descriptors, but this "
+            f"process is limited to {descriptors}"
         )
-    return limit
+    return limits.connections
 
 
 _BACKLOG = 2048
@@ -180,34 +181,47 @@ class _Server(uvicorn.Server):
 @asynccontextmanager
 async def listening(
     app: ASGIApp,
-    settings: Settings,
-    *,
-    clock: Clock | None = None,
-    metrics: Metrics | None = None,
-    max_frame_size: int = 65_536,
-    precedence: EnterPrecedence | None = None,
-    shared: socket.socket | None = None,
-    open_socket: Callable[[], socket.socket] | None = None,
+    *sockets: socket.socket,
+    limits: Limits | None = None,
+    hooks: Hooks | None = None,
+    precedence: Precedence | None = None,
 ) -> AsyncIterator[int]:
-    """Serve `app` inside the block; yields the port.
+    """Serve `app` inside the block; yields the port of the first socket.
 
     Args:
-        shared: another listening socket to serve, which this process shares with others.
-        open_socket: returns the listening socket to serve, which outlives the server.
-        max_frame_size: maximum size of a WebSocket frame in bytes.
-        precedence: what `app` reports messages to that the transport's queues give way to.
+        sockets: listening sockets, which are closed at the end; by default one of `bind`.
+        precedence: what `app` reports to that the queues of connections give way to.
 
     Raises:
-        SetupError: the address cannot be bound, or there are too few file descriptors.
+        TooFewDescriptors: the limits need more file descriptors than this process may have.
     """
-    metrics = metrics or Metrics()
-    precedence = precedence or EnterPrecedence()
-    admission = _admission(settings, metrics)
-    # Duplicates: what waits to be accepted outlives the server, which closes its sockets.
-    listener = open_socket().dup() if open_socket else bind(settings.host, settings.port)
-    listeners = [listener] if shared is None else [listener, shared.dup()]
-    served = _without_trailing_slash(BodyBudget(app, settings.body_bytes, metrics))
-    config = _uvicorn_config(served, settings, max_frame_size)
+    sockets = sockets or (bind(),)
+    limits, hooks, precedence = limits or Limits(), hooks or Hooks(), precedence or Precedence()
+    with contextlib.ExitStack() as stack:
+        for listener in sockets:
+            stack.callback(listener.close)
+        server = _server(app, limits, hooks, precedence)
+        task = hooks.start_task(server.serve(list(sockets)), "http-server")
+        try:
+            while not server.started:
+                if task.done():
+                    await task
+                await asyncio.sleep(_STARTUP_POLL_S)
+            yield sockets[0].getsockname()[1]
+        finally:
+            server.should_exit = True
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+def _server(app: ASGIApp, limits: Limits, hooks: Hooks, precedence: Precedence) -> _Server:
+    admission = Admission(
+        connection_limit(limits, raise_descriptor_limit()),
+        limits.per_address,
+        _shared_addresses(limits),
+        hooks,
+    )
+    config = _uvicorn_config(BodyBudget(app, limits.body_bytes, hooks), limits)
 
     def create_services(server: uvicorn.Server) -> TransportServices:
         loop = asyncio.get_running_loop()
@@ -216,77 +230,39 @@ async def listening(
             return BoundedHttpProtocol(channel, config=config, server_state=server.server_state)
 
         return TransportServices(
-            settings=settings,
-            clock=clock or SystemClock(),
-            metrics=metrics,
+            limits=limits,
+            hooks=hooks,
             admission=admission,
             anonymous_scheduler=AnonymousScheduler(loop, precedence),
             identified_scheduler=FairScheduler(loop, precedence),
             create_handler=create_handler,
-            max_frame_size=max_frame_size,
         )
 
-    server = _Server(config, create_services)
-    task = begin(server.serve(listeners), "http-server")
-    try:
-        while not server.started:
-            if task.done():
-                await task
-            await asyncio.sleep(_STARTUP_POLL_S)
-        yield listener.getsockname()[1]
-    finally:
-        server.should_exit = True
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        listener.close()
+    return _Server(config, create_services)
 
 
-def _without_trailing_slash(app: ASGIApp) -> ASGIApp:
-    """Return `app` with "/v1/turns/" being "/v1/turns": clients join addresses in either way.
-
-    An id in a path may end with a slash, which is "%2F" there.
-    """
-
-    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        raw: bytes = scope["raw_path"]
-        if raw.endswith(b"/") and raw != b"/":
-            scope = {**scope, "path": scope["path"].removesuffix("/"), "raw_path": raw[:-1]}
-        await app(scope, receive, send)
-
-    return serve
-
-
-def _admission(settings: Settings, metrics: Metrics) -> Admission:
-    return Admission(
-        connection_limit(settings, raise_descriptor_limit()),
-        settings.max_connections_per_address,
-        _shared_addresses(settings),
-        metrics,
-    )
-
-
-def _uvicorn_config(app: ASGIApp, settings: Settings, max_frame_size: int) -> Config:
+def _uvicorn_config(app: ASGIApp, limits: Limits) -> Config:
     return Config(
         app,
         ws=BoundedWebSocketProtocol,
-        ws_max_size=max_frame_size,
-        ws_ping_interval=settings.heartbeat_s,
-        ws_ping_timeout=settings.heartbeat_timeout_s,
+        ws_max_size=limits.frame_bytes,
+        ws_ping_interval=limits.ping_interval_s,
+        ws_ping_timeout=limits.ping_timeout_s,
         ws_per_message_deflate=False,
         http=BoundedHttpProtocol,
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        forwarded_allow_ips=list(settings.trusted_proxies),
+        forwarded_allow_ips=list(limits.trusted_proxies),
         timeout_graceful_shutdown=_GRACEFUL_STOP_S,
     )
 
 
-def _shared_addresses(settings: Settings) -> Callable[[str], bool]:
-    """Return a predicate for addresses that many players share: loopback, proxies, game hosts."""
-    proxies = set(settings.trusted_proxies)
-    networks = [_network(address) for address in (*settings.host_addresses, *proxies)]
+def _shared_addresses(limits: Limits) -> Callable[[str], bool]:
+    """Return a predicate for addresses that many users share: loopback, proxies, those named."""
+    proxies = set(limits.trusted_proxies)
+    networks = [_network(address) for address in (*limits.shared_addresses, *proxies)]
 
     def is_shared(address: str) -> bool:
         if "*" in proxies or address in proxies:
@@ -306,11 +282,11 @@ def _network(address: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | No
         return None
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
     """Return a socket that listens on an address; port 0 picks a free one.
 
     Raises:
-        SetupError: the address cannot be bound.
+        OSError: the address cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
@@ -319,11 +295,8 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         listener.bind((host, port))
         listener.listen(_BACKLOG)
-    except OSError as error:
+    except OSError:
         listener.close()
-        raise SetupError(
-            f"Cannot listen on {host}:{port}: {error.strerror}. Another server may be using the "
-            "port; choose another with --port or FOREMIND_PORT."
-        ) from None
+        raise
     listener.setblocking(False)
     return listener

@@ -1,1 +1,0 @@
-"""Byte transport: admission, fair scheduling, limits, and HTTP and WebSocket framing."""

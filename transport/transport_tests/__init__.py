@@ -1,0 +1,1 @@
+"""Tests of fair-transport, which need nothing else of this repository."""
