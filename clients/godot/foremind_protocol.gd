@@ -15,12 +15,19 @@ const MEMORY_STORED := "memory.stored"
 const MESSAGE_ACCEPTED := "message.accepted"
 ## Fields: message_id, turn.
 const RESPONSE_CHOSEN := "response.chosen"
-## Fields: response_id, message_id, index, count.
+## Fields: response_id, message_id, index, count, companion.
 const RESPONSE_CREATED := "response.created"
 ## Fields: response_id, delta.
 const RESPONSE_OUTPUT_TEXT_DELTA := "response.output_text.delta"
-## Fields: response_id, status, text, timings, error, message_id, index, count, used.
+## Fields: response_id, status, text, timings, error, message_id, index, count, used,
+## companion.
 const RESPONSE_DONE := "response.done"
+## Fields: id, event_type, kind, text, how, actor, to, volume, scene, place, at, fields.
+const SCENE_EVENT := "scene.event"
+## Fields: world, scene, place, time, here, members, timeline, events.
+const SCENE_STATE := "scene.state"
+## Fields: player, typing.
+const SCENE_TYPING := "scene.typing"
 ## Fields: protocol, server, session_id, relationship_id, user, companion, pause_ms, limits,
 ## resumed, consent, model, turns, state, warnings.
 const SESSION_OPENED := "session.opened"
@@ -55,10 +62,13 @@ const TURN_STORED := "turn.stored"
 ##
 ## `contexts` states whether `context.ready` is to be sent; it is, unless that is false.
 ##
-## Optional: consent, contexts, event_id, follow, greeting, language, redirected, resume,
-## time_zone, token, user.
-static func session_open(companion: String, optional := {}) -> Dictionary:
-	var message := {"type": "session.open", "companion": companion}
+## With `world` and `scene` the player joins a scene of a world, in which a game server has put it,
+## instead of talking to a companion alone.
+##
+## Optional: companion, consent, contexts, event_id, follow, greeting, language, redirected,
+## resume, scene, time_zone, token, user, world.
+static func session_open(optional := {}) -> Dictionary:
+	var message := {"type": "session.open"}
 	message.merge(optional)
 	return message
 
@@ -99,7 +109,10 @@ static func draft_clear(optional := {}) -> Dictionary:
 ## `settings` override those of the relationship for this turn only. With `remember` false the
 ## message is answered, but no memory is derived from it and it is erased when its session ends.
 ##
-## Optional: event_id, remember, settings.
+## In a scene, `to` says to whom it is said: players and minds, nobody for all; and `volume` how
+## loud.
+##
+## Optional: event_id, remember, settings, to, volume.
 static func message_send(id: String, text: String, optional := {}) -> Dictionary:
 	var message := {"type": "message.send", "id": id, "text": text}
 	message.merge(optional)

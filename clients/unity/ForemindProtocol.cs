@@ -28,15 +28,25 @@ namespace Foremind
         /// <summary>Fields: message_id, turn.</summary>
         public const string ResponseChosen = "response.chosen";
 
-        /// <summary>Fields: response_id, message_id, index, count.</summary>
+        /// <summary>Fields: response_id, message_id, index, count, companion.</summary>
         public const string ResponseCreated = "response.created";
 
         /// <summary>Fields: response_id, delta.</summary>
         public const string ResponseOutputTextDelta = "response.output_text.delta";
 
         /// <summary>Fields: response_id, status, text, timings, error, message_id, index, count,
-        /// used.</summary>
+        /// used, companion.</summary>
         public const string ResponseDone = "response.done";
+
+        /// <summary>Fields: id, event_type, kind, text, how, actor, to, volume, scene, place, at,
+        /// fields.</summary>
+        public const string SceneEvent = "scene.event";
+
+        /// <summary>Fields: world, scene, place, time, here, members, timeline, events.</summary>
+        public const string SceneState = "scene.state";
+
+        /// <summary>Fields: player, typing.</summary>
+        public const string SceneTyping = "scene.typing";
 
         /// <summary>Fields: protocol, server, session_id, relationship_id, user, companion, pause_ms,
         /// limits, resumed, consent, model, turns, state, warnings.</summary>
@@ -73,13 +83,15 @@ namespace Foremind
         /// companion's own, others are the alternate greetings of its character card.</para>
         /// <para>`contexts` states whether `context.ready` is to be sent; it is, unless that is
         /// false.</para>
+        /// <para>With `world` and `scene` the player joins a scene of a world, in which a game server
+        /// has put it, instead of talking to a companion alone.</para>
         /// </summary>
-        /// <param name="optional">By name: consent, contexts, event_id, follow, greeting, language,
-        /// redirected, resume, time_zone, token, user.</param>
+        /// <param name="optional">By name: companion, consent, contexts, event_id, follow, greeting,
+        /// language, redirected, resume, scene, time_zone, token, user, world.</param>
         public static Dictionary<string, object> SessionOpen(
-            string companion, Dictionary<string, object> optional = null)
+            Dictionary<string, object> optional = null)
         {
-            var required = new Dictionary<string, object> { ["companion"] = companion };
+            var required = new Dictionary<string, object>();
             return Message("session.open", optional, required);
         }
 
@@ -122,8 +134,10 @@ namespace Foremind
         /// <para>`settings` override those of the relationship for this turn only. With `remember`
         /// false the message is answered, but no memory is derived from it and it is erased when its
         /// session ends.</para>
+        /// <para>In a scene, `to` says to whom it is said: players and minds, nobody for all; and
+        /// `volume` how loud.</para>
         /// </summary>
-        /// <param name="optional">By name: event_id, remember, settings.</param>
+        /// <param name="optional">By name: event_id, remember, settings, to, volume.</param>
         public static Dictionary<string, object> MessageSend(
             string id, string text, Dictionary<string, object> optional = null)
         {

@@ -34,8 +34,11 @@ CREATE TABLE users (
     -- The player's language by the first subtag of its BCP 47 tag, if a client has stated it.
     language text,
     -- The region of that tag, in upper case: it decides which day "03/04/2026" is.
-    region text
+    region text,
+    -- Of an account of a player in a world: the timeline that it is in.
+    timeline_id bigint
 );
+CREATE INDEX users_by_timeline ON users (timeline_id) WHERE timeline_id IS NOT NULL;
 
 -- One user with one companion: the unit of memory.
 CREATE TABLE relationships (
@@ -72,6 +75,8 @@ CREATE TABLE relationships (
     summarised_turn_id bigint NOT NULL DEFAULT 0,
     narrated_turn_id bigint NOT NULL DEFAULT 0,
     habits_at timestamptz,
+    -- Of a mind in a world: the last event that it has perceived.
+    perceived_seq bigint NOT NULL DEFAULT 0,
     -- When retention was last applied.
     woken_at timestamptz NOT NULL DEFAULT now(),
     -- Turns to process again because a record lost some of its sources: a list of {layer, turns}.
@@ -118,14 +123,16 @@ CREATE TABLE turns (
     id bigint GENERATED ALWAYS AS IDENTITY,
     session_id uuid,
     user_id bigint NOT NULL REFERENCES users,
-    -- Of an event 'companion', as the player did not say it.
+    -- Of an event 'companion', unless somebody else said it.
     speaker text NOT NULL CHECK (speaker IN ('user', 'companion')),
     message_id text,
     reply_to bigint,
-    -- Of what happened, which a game reported: the game's id, and the type of its memory. It belongs
-    -- to no session, so that nothing that reads a session takes it for something said.
+    -- Of what happened, which a game reported, or what a mind witnessed in a world: the game's id, and
+    -- the type of its memory. It belongs to no session, so that nothing that reads a session takes it
+    -- for something said to the companion alone.
     event_id text,
-    event_type text CHECK (event_type IN ('observation', 'event')),
+    event_type text
+        CHECK (event_type IN ('conversation', 'observation', 'event', 'relationship')),
     -- Of a reply: its place among those that were made to the same message.
     position integer NOT NULL DEFAULT 0,
     status text NOT NULL CHECK (status IN ('completed', 'cancelled', 'failed')),
@@ -151,10 +158,12 @@ CREATE TABLE turns (
     FOREIGN KEY (relationship_id, session_id) REFERENCES sessions,
     FOREIGN KEY (relationship_id, reply_to) REFERENCES turns,
     -- A user's turn has the client's message id; a companion's the turn it answers, if any.
-    CHECK ((speaker = 'user') = (message_id IS NOT NULL)),
+    CHECK ((speaker = 'user' AND event_id IS NULL) = (message_id IS NOT NULL)),
     CHECK (speaker = 'companion' OR reply_to IS NULL),
     CHECK (num_nulls(event_id, event_type) = CASE WHEN session_id IS NULL THEN 0 ELSE 2 END),
-    CHECK (event_id IS NULL OR (speaker = 'companion' AND reply_to IS NULL))
+    CHECK (event_id IS NULL OR reply_to IS NULL),
+    -- Others than the companion speak only in worlds.
+    CHECK (speaker = 'companion' OR event_type IS NULL OR event_type = 'conversation')
 );
 -- An event is stored once.
 CREATE UNIQUE INDEX turns_by_event ON turns (relationship_id, event_id) WHERE event_id IS NOT NULL;
@@ -455,6 +464,106 @@ CREATE INDEX document_chunks_by_companion ON document_chunks (companion_id, id);
 CREATE INDEX document_chunks_by_document ON document_chunks (document_id, position);
 
 -- -------------------------------------------------------------------------------------------------
+-- Worlds. A mind of a world is a relationship of an account: of the world, for a character with one
+-- mind for all, or of one player in it. Accounts are users whose ids no client can name. What is
+-- saved, rolled back and branched is a timeline; every one has accounts, and so minds, of its own.
+-- -------------------------------------------------------------------------------------------------
+
+CREATE TABLE timelines (
+    -- The account of the minds that all players share.
+    id bigint PRIMARY KEY REFERENCES users,
+    world text NOT NULL,
+    -- The timelines whose events came before those of this one, the oldest first. None of them
+    -- changes any more.
+    ancestors bigint[] NOT NULL,
+    -- The number of its first event: all of its ancestors' are lower.
+    begun_seq bigint NOT NULL
+);
+CREATE INDEX timelines_by_world ON timelines (world);
+
+CREATE TABLE worlds (
+    name text PRIMARY KEY,
+    -- The timeline that is going on.
+    timeline_id bigint NOT NULL REFERENCES timelines,
+    -- The number of its next event.
+    next_seq bigint NOT NULL DEFAULT 1,
+    -- Incremented by every change of its clock, scenes, rules and timeline.
+    version bigint NOT NULL DEFAULT 1,
+    -- The time of the world at a real time, and how fast it passes.
+    clock_time timestamptz NOT NULL,
+    clock_set_at timestamptz NOT NULL,
+    clock_factor double precision NOT NULL,
+    -- How far speech reaches, who answers, what characters may do, and when they speak first.
+    rules jsonb NOT NULL DEFAULT '{}'
+);
+
+-- A named moment: the timeline that ended with it, and the time of the world.
+CREATE TABLE saves (
+    world text NOT NULL REFERENCES worlds ON DELETE CASCADE,
+    name text NOT NULL,
+    timeline_id bigint NOT NULL REFERENCES timelines,
+    clock_time timestamptz NOT NULL,
+    clock_factor double precision NOT NULL,
+    saved_at timestamptz NOT NULL,
+    PRIMARY KEY (world, name)
+);
+
+-- Who is where.
+CREATE TABLE scenes (
+    timeline_id bigint NOT NULL REFERENCES timelines ON DELETE CASCADE,
+    name text NOT NULL,
+    place text NOT NULL DEFAULT '',
+    players text[] NOT NULL,
+    minds text[] NOT NULL,
+    -- [x, y] by player or mind.
+    positions jsonb NOT NULL DEFAULT '{}',
+    -- Who answers what is said there.
+    turn_order jsonb NOT NULL DEFAULT '{}',
+    PRIMARY KEY (timeline_id, name)
+);
+
+-- What happened, once, with the relationships that witnessed it: a row is visible to them alone, and
+-- to a transaction of the world's host. A player's own relationship has no companion: number 0.
+CREATE TABLE world_events (
+    timeline_id bigint NOT NULL REFERENCES timelines,
+    seq bigint NOT NULL,
+    id text NOT NULL,
+    type text NOT NULL,
+    memory_type text NOT NULL
+        CHECK (memory_type IN ('conversation', 'observation', 'event', 'relationship')),
+    -- A player's id, a mind's slug, or a name of the host's; '' for nobody.
+    actor text NOT NULL DEFAULT '',
+    -- The relationship of an actor that is a mind.
+    actor_id bigint,
+    addressed text[] NOT NULL DEFAULT '{}',
+    volume text NOT NULL DEFAULT 'say' CHECK (volume IN ('whisper', 'say', 'shout')),
+    -- Of what is passed on: from whom its actor has it, the nearest first.
+    chain text[] NOT NULL DEFAULT '{}',
+    content text NOT NULL,
+    fields jsonb NOT NULL DEFAULT '{}',
+    scene text NOT NULL DEFAULT '',
+    place text NOT NULL DEFAULT '',
+    happened_at timestamptz NOT NULL,
+    -- The events of the same world that it passes on, or was made of.
+    sources text[] NOT NULL DEFAULT '{}',
+    witnesses bigint[] NOT NULL,
+    -- The vector of the content, made when somebody first asks, and the model that made it.
+    vector halfvec,
+    vector_of text,
+    PRIMARY KEY (timeline_id, seq),
+    UNIQUE (timeline_id, id)
+);
+
+-- What a mind or player witnessed, and how.
+CREATE TABLE witnesses (
+    relationship_id bigint NOT NULL,
+    timeline_id bigint NOT NULL,
+    seq bigint NOT NULL,
+    how text NOT NULL CHECK (how IN ('seen', 'heard', 'overheard', 'told', 'own')),
+    PRIMARY KEY (relationship_id, seq)
+);
+
+-- -------------------------------------------------------------------------------------------------
 -- Access
 -- -------------------------------------------------------------------------------------------------
 
@@ -524,6 +633,14 @@ CREATE TABLE last_backup (
 CREATE FUNCTION foremind_relationship() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
 RETURN nullif(current_setting('foremind.relationship', true), '')::bigint;
 
+-- The relationship that a transaction copies the visible one to.
+CREATE FUNCTION foremind_copy() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
+RETURN nullif(current_setting('foremind.copy', true), '')::bigint;
+
+-- The timelines whose host a transaction acts for.
+CREATE FUNCTION foremind_timelines() RETURNS bigint[] LANGUAGE sql STABLE PARALLEL SAFE
+RETURN coalesce(nullif(current_setting('foremind.timelines', true), ''), '{}')::bigint[];
+
 DO $$
 DECLARE
     protected text;
@@ -536,9 +653,45 @@ BEGIN
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', protected);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', protected);
         EXECUTE format(
-            'CREATE POLICY of_relationship ON %I USING (relationship_id = foremind_relationship())',
+            'CREATE POLICY of_relationship ON %I USING (relationship_id = foremind_relationship()) '
+            'WITH CHECK (relationship_id = coalesce(foremind_copy(), foremind_relationship()))',
             protected
         );
+    END LOOP;
+END
+$$;
+
+ALTER TABLE witnesses ENABLE ROW LEVEL SECURITY;
+ALTER TABLE witnesses FORCE ROW LEVEL SECURITY;
+CREATE POLICY of_relationship ON witnesses
+    USING (
+        relationship_id = foremind_relationship() OR timeline_id = ANY (foremind_timelines())
+    )
+    WITH CHECK (timeline_id = ANY (foremind_timelines()));
+ALTER TABLE world_events ENABLE ROW LEVEL SECURITY;
+ALTER TABLE world_events FORCE ROW LEVEL SECURITY;
+CREATE POLICY of_witness ON world_events
+    USING (
+        foremind_relationship() = ANY (witnesses) OR timeline_id = ANY (foremind_timelines())
+    );
+
+-- Copies what a relationship remembers to one that has nothing, with the same ids.
+CREATE FUNCTION copy_relationship(source bigint, target bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    copied text;
+    names text;
+BEGIN
+    FOREACH copied IN ARRAY ARRAY[
+        'sessions', 'turns', 'memories', 'memory_sources', 'memory_facts', 'memory_changes',
+        'memory_terms', 'records', 'record_sources', 'record_revisions'
+    ] LOOP
+        SELECT string_agg(quote_ident(attname), ', ') INTO names FROM pg_attribute
+        WHERE attrelid = copied::regclass AND attnum > 0 AND NOT attisdropped
+            AND attname <> 'relationship_id';
+        EXECUTE format(
+            'INSERT INTO %1$I (relationship_id, %2$s) OVERRIDING SYSTEM VALUE '
+            'SELECT $1, %2$s FROM %1$I WHERE relationship_id = $2', copied, names
+        ) USING target, source;
     END LOOP;
 END
 $$;

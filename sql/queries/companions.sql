@@ -11,6 +11,11 @@ SELECT id, slug, name, greeting, persona, settings, card, version,
     retired_at IS NOT NULL AS retired
 FROM companions WHERE slug = $1;
 
+-- name: companions_named
+-- Finds companions by slug, without their cards.
+SELECT id, slug, name, greeting, persona, settings, version, retired_at IS NOT NULL AS retired
+FROM companions WHERE slug = ANY ($1::text[]);
+
 -- name: get_companion
 -- Reads a companion by id.
 SELECT id, slug, name, greeting, persona, settings, card, version,

@@ -33,6 +33,7 @@ SELECT EXISTS (
 -- Lists tables with users' words to which row-level security does not apply.
 SELECT name FROM unnest(ARRAY[
     'turns', 'alternative_replies', 'memories', 'memory_terms', 'memory_sources', 'memory_facts',
-    'memory_changes', 'records', 'record_sources', 'record_revisions', 'audit', 'session_states'
+    'memory_changes', 'records', 'record_sources', 'record_revisions', 'audit', 'session_states',
+    'world_events', 'witnesses'
 ]) AS name
 WHERE NOT row_security_active(name::regclass);

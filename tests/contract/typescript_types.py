@@ -83,5 +83,5 @@ def _type(schema: Mapping[str, Any]) -> str:
     if schema["type"] == "array":
         return f"Array<{_type(schema['items'])}>"
     if schema["type"] == "object":
-        return f"Record<string, {_type(schema['additionalProperties'])}>"
+        return f"Record<string, {_type(schema.get('additionalProperties', {}))}>"
     return _PRIMITIVES[schema["type"]]

@@ -46,6 +46,8 @@ ABOUT_SEVERAL = {
     "another_relationship": "asked for when all that a user said was erased",
     "rename_actor": "what an erased user did in the memories of others",
     "relationship_versions": "those that a process holds in memory",
+    "existing_minds": "those of a character in the timelines of a world",
+    "forget_world_events": "those that witnessed what a host forgets",
     "relationships_after": "asked when a server starts with another embedding model",
     "relationships_to_reembed": "asked when an embedding model is replaced",
 }

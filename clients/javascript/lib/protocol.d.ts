@@ -19,10 +19,13 @@
  * own, others are the alternate greetings of its character card.
  *
  * `contexts` states whether `context.ready` is to be sent; it is, unless that is false.
+ *
+ * With `world` and `scene` the player joins a scene of a world, in which a game server has put it,
+ * instead of talking to a companion alone.
  */
 export interface SessionOpen {
   type: "session.open";
-  companion: string;
+  companion?: string;
   token?: string | null;
   user?: UserClaim | null;
   time_zone?: string | null;
@@ -33,6 +36,8 @@ export interface SessionOpen {
   redirected?: boolean | null;
   greeting?: number | null;
   contexts?: boolean | null;
+  world?: string | null;
+  scene?: string | null;
   event_id?: string | null;
 }
 
@@ -89,6 +94,9 @@ export interface DraftClear {
  *
  * `settings` override those of the relationship for this turn only. With `remember` false the
  * message is answered, but no memory is derived from it and it is erased when its session ends.
+ *
+ * In a scene, `to` says to whom it is said: players and minds, nobody for all; and `volume` how
+ * loud.
  */
 export interface MessageSend {
   type: "message.send";
@@ -96,6 +104,8 @@ export interface MessageSend {
   text: string;
   settings?: Record<string, unknown> | null;
   remember?: boolean;
+  to?: string | Array<string> | null;
+  volume?: "say" | "shout" | "whisper";
   event_id?: string | null;
 }
 
@@ -313,6 +323,8 @@ export interface TurnView {
 
 /**
  * A reply to a message has started: number `index`, from 0, of `count` that were made to it.
+ *
+ * `companion` says who replies, by slug, where several may.
  */
 export interface ResponseCreated {
   type: "response.created";
@@ -321,6 +333,7 @@ export interface ResponseCreated {
   message_id: string;
   index: number;
   count: number;
+  companion: string | null;
 }
 
 /**
@@ -351,6 +364,7 @@ export interface ResponseDone {
   index: number;
   count: number;
   used: Array<string>;
+  companion: string | null;
 }
 
 /**
@@ -359,6 +373,68 @@ export interface ResponseDone {
 export interface ResponseTimings {
   first_token_ms: number | null;
   total_ms: number;
+}
+
+/**
+ * Something that the player witnessed in a world, and `how`; `at` is in the world's time.
+ *
+ * Speech has whom it is said `to`, if to anybody, and its `volume`. `kind` says whether it was
+ * said (`conversation`), or what it was; `fields` are the host's.
+ */
+export interface SceneEvent {
+  type: "scene.event";
+  seq: number;
+  id: string;
+  event_type: string;
+  kind: string;
+  text: string;
+  how: string;
+  actor: string;
+  to: Array<string>;
+  volume: string;
+  scene: string;
+  place: string;
+  at: string;
+  fields: Record<string, unknown>;
+}
+
+/**
+ * Who is in the player's scene, and when it is in the world; on joining and on each change.
+ *
+ * `here` is false while the player is not in the scene. `timeline` changes when a world is saved
+ * or rolled back. `events` are the last that the player witnessed, where the client may not know
+ * them: on joining, and after a world was rolled back.
+ */
+export interface SceneState {
+  type: "scene.state";
+  seq: number;
+  world: string;
+  scene: string;
+  place: string;
+  time: string;
+  here: boolean;
+  members: Array<SceneMember>;
+  timeline: string;
+  events: Array<SceneEvent> | null;
+}
+
+/**
+ * Somebody in a scene: a player by id, or a mind by the slug of its companion.
+ */
+export interface SceneMember {
+  kind: "mind" | "player";
+  id: string;
+  name: string;
+}
+
+/**
+ * Another player in the scene types, or has stopped.
+ */
+export interface SceneTyping {
+  type: "scene.typing";
+  seq: number;
+  player: string;
+  typing: boolean;
 }
 
 /**
@@ -522,6 +598,9 @@ export interface ServerEvents {
   "response.created": ResponseCreated;
   "response.output_text.delta": ResponseDelta;
   "response.done": ResponseDone;
+  "scene.event": SceneEvent;
+  "scene.state": SceneState;
+  "scene.typing": SceneTyping;
   "session.opened": SessionOpened;
   "session.redirect": SessionRedirect;
   "session.updated": SessionUpdated;

@@ -23,6 +23,7 @@ from foremind.api.routes import ServerEndpoints
 from foremind.api.transfer_routes import TransferEndpoints
 from foremind.api.turn_routes import TurnEndpoints
 from foremind.api.user_routes import UserEndpoints
+from foremind.api.world_routes import WorldEndpoints
 from foremind.auth.principal import MAX_USER_CHARS
 
 OPERATIONS = tuple(
@@ -30,7 +31,7 @@ OPERATIONS = tuple(
     for endpoints in (
         ServerEndpoints, ChatCompletionEndpoints, TurnEndpoints, McpEndpoint, UserEndpoints,
         TransferEndpoints, RelationshipEndpoints, EventEndpoints, MemoryEndpoints, RecordEndpoints,
-        DocumentEndpoints, AdminEndpoints, CardEndpoints,
+        DocumentEndpoints, AdminEndpoints, CardEndpoints, WorldEndpoints,
     )
     for _, operation in operations_of(endpoints)
 )  # fmt: skip
@@ -77,6 +78,9 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
     "document": ID | {"description": "The id of the document."},
     "slug": TEXT | {"description": "The slug of the companion."},
     "session": TEXT | {"description": "The id of the session (UUID)."},
+    "world": TEXT | {"description": "The name of the world."},
+    "scene": TEXT | {"description": "The name of the scene."},
+    "event": TEXT | {"description": "The id of the event, as its host chose it."},
 }
 _USER_ID: dict[str, Any] = TEXT | {
     "minLength": 1, "maxLength": MAX_USER_CHARS,

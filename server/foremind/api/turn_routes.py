@@ -1,6 +1,7 @@
 """Turns without a socket: one is made, edited, answered again; whole or as server-sent events."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from typing import TypeVar
@@ -50,9 +51,12 @@ from foremind.domain.turn_request import (
     TurnRequest,
 )
 from foremind.domain.user import read_hints
+from foremind.gateway.protocol.server_events import Event, MessageAccepted
+from foremind.gateway.scenes import Answer, Scenes, Speech
 from foremind.gateway.single_turn import SingleTurns
+from foremind.runtime.supervision import begin, stop
 
-_RESERVED = ("world", "scene", "to")
+_MAX_TOLD = 8192  # events of a turn in a scene that wait to be read; a piece is about one token
 _Body = TypeVar("_Body", TurnBody, EditBody, RegenerateBody, ChooseBody)
 
 
@@ -62,6 +66,7 @@ class TurnServices:
 
     authenticator: RequestAuthenticator
     turns: SingleTurns
+    scenes: Scenes
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +160,13 @@ class TurnEndpoints:
         in open mode, `user` names the player; any other token names its own.
         """
         principal, body = await self._read(request, TurnBody)
-        _check_reserved(body)
+        if body.world is not None:
+            return await self._say(request, principal, body, body.world)
+        for name in ("scene", "to"):
+            if getattr(body, name) is not None:
+                raise InvalidMessage(f"{name}: expected none without a world", param=name)
+        if not body.companion:
+            raise InvalidMessage("companion: expected the slug of one", param="companion")
         asked = TurnRequest(
             body.companion,
             body.id,
@@ -232,6 +243,46 @@ class TurnEndpoints:
         request.state.connection.mark_identified()
         return principal, body
 
+    async def _say(
+        self, request: Request, principal: Principal, body: TurnBody, world: str
+    ) -> Response:
+        """Say something in a scene, and return what is answered."""
+        services = self._services
+        if body.scene is None:
+            raise InvalidMessage("scene: expected the scene of the player", param="scene")
+        services.turns.check_text(body.text)
+        services.turns.admit(principal, body.companion, len(body.text))
+        to = [body.to] if isinstance(body.to, str) else body.to
+        speech = Speech(
+            world,
+            body.scene,
+            body.id,
+            principal.effective_user_id,
+            body.text.strip(),
+            tuple(to if to is not None else [body.companion] if body.companion else ()),
+            body.volume,
+        )
+        told: asyncio.Queue[Event | None] = asyncio.Queue(_MAX_TOLD)
+        speaking = begin(self._speak(speech, told), "scene-turn")
+        if EVENT_STREAM in request.headers.get("accept", ""):
+            stack = AsyncExitStack()
+            stack.push_async_callback(stop, speaking)
+            first = await while_connected(request.receive, _first(told, speaking))
+            return StreamedTurn(_scene_stream(first, told), stack)
+        try:
+            answers = await while_connected(request.receive, _result(speaking))
+        finally:
+            await stop(speaking)
+        with_memories = principal.allows("memory:read")
+        return json_response(_scene_answer(speech, answers, told, with_memories=with_memories))
+
+    async def _speak(self, speech: Speech, told: "asyncio.Queue[Event | None]") -> Sequence[Answer]:
+        clock = self._services.turns.clock
+        try:
+            return await self._services.scenes.speak(speech, clock.monotonic(), told.put_nowait)
+        finally:
+            told.put_nowait(None)
+
     async def _answer(self, request: Request, principal: Principal, asked: TurnRequest) -> Response:
         async with AsyncExitStack() as stack:
             turn = self._services.turns.turn(principal, asked)
@@ -260,11 +311,52 @@ def _encoded(event: StreamEvent) -> bytes:
     return f"event: {name}\ndata: ".encode() + msgspec.json.encode(event) + b"\n\n"
 
 
-def _check_reserved(body: TurnBody) -> None:
-    for name in _RESERVED:
-        if getattr(body, name) is not None:
-            raise InvalidMessage(
-                f"{name}: reserved for a later version, expected none",
-                param=name,
-                code="not_supported",
-            )
+async def _result(speaking: "asyncio.Task[Sequence[Answer]]") -> Sequence[Answer]:
+    return await speaking
+
+
+async def _first(
+    told: "asyncio.Queue[Event | None]", speaking: "asyncio.Task[Sequence[Answer]]"
+) -> Event:
+    """Return the first event of a turn in a scene.
+
+    Raises:
+        ForemindError: the message was refused.
+    """
+    event = await told.get()
+    if event is None:
+        await speaking
+        raise ForemindError("The message was not accepted.")
+    return event
+
+
+async def _scene_stream(
+    first: Event, told: "asyncio.Queue[Event | None]"
+) -> AsyncGenerator[bytes, None]:
+    """Yield what comes of a message in a scene as server-sent events, named as on the socket."""
+    event: Event | None = first
+    while event is not None:
+        name = type(event).__struct_config__.tag
+        yield f"event: {name}\ndata: ".encode() + msgspec.json.encode(event) + b"\n\n"
+        event = await told.get()
+
+
+def _scene_answer(
+    speech: Speech,
+    answers: Sequence[Answer],
+    told: "asyncio.Queue[Event | None]",
+    *,
+    with_memories: bool,
+) -> TurnAnswer:
+    accepted = told.get_nowait()
+    assert isinstance(accepted, MessageAccepted)
+    if len(answers) == 1 and answers[0].error is not None and not answers[0].text:
+        raise answers[0].error
+    return TurnAnswer(
+        turn_id=speech.event.id,
+        duplicate=accepted.duplicate,
+        remembered=True,
+        replies=[Reply(answer.slug, answer.text, answer.status) for answer in answers],
+        context=accepted.context,
+        memories=list(answers[0].memories) if answers and with_memories else [],
+    )

@@ -1,6 +1,6 @@
 """Shapes of a turn without a socket: the request, the whole answer, and the events of a stream."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -9,6 +9,7 @@ from foremind.api.responses import ErrorDetail
 from foremind.domain.memory import LoreView, MemoryView
 from foremind.domain.turn import Outcome, SpeculativeWork, Status
 from foremind.domain.user import MAX_NAME_CHARS, TextHint
+from foremind.domain.world import Volume
 
 _MAX_ID_CHARS = 128
 
@@ -28,21 +29,24 @@ class TurnBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message, and it is erased when its session ends. `settings` override those of the relationship
     for this turn.
 
-    `world`, `scene` and `to` are reserved: any value but null is refused.
+    With `world` and `scene` the player says it in a scene, where a game server has put the player:
+    `to` says to whom, by id or slug, by default to the `companion`, if one is named, else to all;
+    `volume` how loud. Several may answer.
     """
 
     id: MessageId
-    companion: Slug
     text: str
+    companion: Slug = ""
     user: str | None = None
     name: PlayerName | None = None
     time_zone: TextHint = None
     language: TextHint = None
     remember: bool = True
     settings: dict[str, msgspec.Raw] | None = None
-    world: Any = None
-    scene: Any = None
-    to: Any = None
+    world: Slug | None = None
+    scene: Slug | None = None
+    to: Slug | Annotated[list[Slug], Meta(max_length=100)] | None = None
+    volume: Volume = "say"
 
 
 class EditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -29,6 +29,7 @@ from foremind.api.routes import HttpServices, ServerEndpoints, page
 from foremind.api.transfer_routes import TransferEndpoints
 from foremind.api.turn_routes import TurnEndpoints, TurnServices
 from foremind.api.user_routes import UserEndpoints, UserServices
+from foremind.api.world_routes import WorldEndpoints, WorldServices
 from foremind.app.core import Core, build_corrector, build_eraser, build_user_eraser
 from foremind.auth.authority import Authority
 from foremind.domain.errors import SetupError
@@ -47,6 +48,8 @@ from foremind.runtime.fair_queue import ConnectionQueue
 from foremind.storage.background_store import BackgroundStore
 from foremind.storage.probe import DatabaseProbe
 from foremind.storage.transfer_store import TransferStore
+from foremind.worlds.forgetting import WorldEraser
+from foremind.worlds.minds import Minds
 
 if TYPE_CHECKING:
     from foremind.api.mcp_server import McpServer
@@ -126,9 +129,10 @@ async def build_asgi(
                 for endpoints in (
                     ServerEndpoints(http),
                     _chat_endpoints(components, services, turns, authenticator),
-                    TurnEndpoints(TurnServices(authenticator, turns)),
+                    TurnEndpoints(TurnServices(authenticator, turns, registry.scenes)),
                     McpEndpoint(McpServices(authenticator, mcp)),
                     EventEndpoints(views, rememberer, turns.charge),
+                    _world_endpoints(components, views, eraser),
                     *_resource_endpoints(components, services, registry, views, models),
                 )
                 for route in routes_of(endpoints)
@@ -157,6 +161,14 @@ def _chat_endpoints(
             clock=components.runtime.clock,
         )
     )
+
+
+def _world_endpoints(
+    components: Core, views: RelationshipServices, eraser: Eraser
+) -> WorldEndpoints:
+    """Return what game servers call on their worlds."""
+    minds = Minds(components.runtime, components.stores, views.context, components.ingester)
+    return WorldEndpoints(WorldServices(views, minds, WorldEraser(components.stores, eraser)))
 
 
 def _resource_endpoints(

@@ -37,6 +37,7 @@ from foremind.domain.policy import policy_for
 from foremind.domain.settings.settings import CompanionSettings, Settings, check_binding, filled_url
 from foremind.gateway.live_settings import LiveSettings
 from foremind.gateway.protocol.client_messages import MAX_ESCAPED_BYTES
+from foremind.gateway.scenes import Scenes
 from foremind.gateway.session_registry import Handover, Reconciliation, SessionRegistry
 from foremind.gateway.session_services import AfterReplyServices, SessionServices
 from foremind.gateway.single_turn import SingleTurns
@@ -200,14 +201,7 @@ async def application(
             components, authority, chat_models, worker, precedence, stack
         )
         registry = await stack.enter_async_context(
-            SessionRegistry(
-                settings,
-                authority,
-                components.runtime.clock,
-                components.runtime.metrics,
-                components.runtime.supervisor,
-                membership,
-            )
+            SessionRegistry(components.runtime, authority, membership, Scenes(services))
         )
         models = ModelProbes(
             settings, chat_models, components.stores.companions.list, components.runtime.clock

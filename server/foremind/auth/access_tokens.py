@@ -26,8 +26,8 @@ CLOCK_SKEW_S = 30.0
 def read_token(token: str | None, keys: KeyRing, audience: str | None, now: float) -> Principal:
     """Verify a token and return its principal.
 
-    Claims: `sub` and `exp`, and optionally `name`, `companions` (slugs), `scopes`, `iat`, `nbf`,
-    `jti`; also `aud` when the server has an `audience`. `now` is in seconds since the epoch.
+    Claims: `sub` and `exp`, and optionally `name`, `companions` (slugs), `worlds`, `scopes`, `iat`,
+    `nbf`, `jti`; also `aud` when the server has an `audience`. `now` is in seconds since the epoch.
 
     Raises:
         NotAuthenticated: the token is missing, forged or expired, or a claim is invalid.
@@ -101,6 +101,7 @@ def _principal(claims: dict[str, Any], key: SigningKey, now: float) -> Principal
         token_id,
         key.id,
         key.fingerprint,
+        worlds=_string_set(claims, "worlds"),
     )
     try:
         check_storable({"sub": subject, "name": name, "jti": token_id})

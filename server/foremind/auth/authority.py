@@ -36,7 +36,7 @@ class Authority:
     def authenticate_session(
         self, token: str | None, claimed: tuple[str, str] | None, companion: str
     ) -> Principal:
-        """Return the principal that opens a session with a companion.
+        """Return the principal that opens a session with a companion, "" for a scene of a world.
 
         Revocation is not checked here; see `check_revoked`.
 
@@ -57,7 +57,7 @@ class Authority:
         else:
             principal = Principal(*claimed)
         require_scope(principal, "chat")
-        if not principal.may_open(companion):
+        if companion and not principal.may_open(companion):
             raise NotAllowed(
                 "companion: the token does not allow this companion", param="companion"
             )

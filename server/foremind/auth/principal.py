@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from foremind.domain.user import NO_NAME
 
-Scope = Literal["chat", "memory:read", "memory:write", "host", "metrics", "admin"]
+Scope = Literal["chat", "memory:read", "memory:write", "host", "world", "metrics", "admin"]
 SCOPES: frozenset[Scope] = frozenset(get_args(Scope))
 #: The scopes of a token without a `scopes` claim: full access to the user's own data.
 PLAYER_SCOPES: frozenset[Scope] = frozenset({"chat", "memory:read", "memory:write"})
@@ -28,7 +28,8 @@ def user_id_problem(user_id: str) -> str | None:
 class Principal:
     """An authenticated party; `companions` are the slugs that it may open, None for all.
 
-    `on_behalf_of` is the user for whom an admin or a host acts. `issued_at` and `expires_at` are in
+    `worlds` are the worlds of a game server, None for all. `on_behalf_of` is the user for whom an
+    admin or a host acts. `issued_at` and `expires_at` are in
     seconds since the epoch, None when not stated; `key_id` and `key_fingerprint` identify the key
     that signed the token.
     """
@@ -43,6 +44,7 @@ class Principal:
     key_id: str | None = None
     key_fingerprint: str | None = None
     on_behalf_of: str | None = None
+    worlds: frozenset[str] | None = None
 
     @property
     def effective_user_id(self) -> str:
@@ -66,6 +68,10 @@ class Principal:
     def may_open(self, slug: str) -> bool:
         """Tell whether this principal may talk to a companion."""
         return self.companions is None or slug in self.companions
+
+    def hosts(self, world: str) -> bool:
+        """Tell whether this principal is the game server of a world."""
+        return self.allows("world") and (self.worlds is None or world in self.worlds or self.admin)
 
     def allows(self, scope: Scope) -> bool:
         """Tell whether a scope is granted; `admin` grants all."""

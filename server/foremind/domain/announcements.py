@@ -147,6 +147,12 @@ class UserErased(msgspec.Struct, frozen=True, tag="user_erased"):
     user_id: str
 
 
+class WorldChanged(msgspec.Struct, frozen=True, tag="world"):
+    """Something happened in a world, or somebody came or left."""
+
+    world: str
+
+
 class RelationshipDeleted(msgspec.Struct, frozen=True, tag="deleted"):
     """A relationship was deleted, with its user."""
 
@@ -168,4 +174,5 @@ Announcement = (
     | RelationshipDeleted
     | ConsentGiven
     | StateChanged
+    | WorldChanged
 )

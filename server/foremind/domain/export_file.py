@@ -11,9 +11,8 @@ from foremind.domain.memory import Reason
 from foremind.domain.record import MadeBy, RecordLayer
 from foremind.domain.session_state import SessionState
 from foremind.domain.settings.settings import CompanionSettings
-from foremind.domain.turn import EventType, Speaker, Status
+from foremind.domain.turn import MemoryType, Speaker, Status
 
-MemoryType = Literal["conversation", "observation", "event", "relationship"]
 MessageId = Annotated[str, Meta(min_length=1, max_length=256)]  # may be that of a copy
 UserName = Annotated[str, Meta(min_length=1, max_length=64)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -51,7 +50,7 @@ class ExportedTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kept: bool = True
     judged: bool = True
     event_id: MessageId | None = None
-    event_type: EventType | None = None
+    event_type: MemoryType | None = None
 
 
 class ExportedMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,17 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import get_args
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from foremind.domain.policy import RecallPolicy
-from foremind.domain.turn import EventType, Speaker
+from foremind.domain.turn import MemoryType, Speaker
 
 #: The types of memories of what happened, which nobody said.
-NARRATED_TYPES: frozenset[str] = frozenset(get_args(EventType))
+NARRATED_TYPES: frozenset[MemoryType] = frozenset({"observation", "event", "relationship"})
 
 
 class Reason(msgspec.Struct, frozen=True):

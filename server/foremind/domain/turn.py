@@ -20,6 +20,8 @@ Outcome = Literal["hit", "refreshed", "miss"]
 
 Speaker = Literal["user", "companion"]
 Status = Literal["completed", "cancelled", "failed"]
+#: The types of memories.
+MemoryType = Literal["conversation", "observation", "event", "relationship"]
 #: What a game reports of what happened: the type of the memory that is made of it.
 EventType = Literal["observation", "event"]
 
@@ -167,13 +169,13 @@ class TurnToRemember(ExchangeTurn):
     """A turn that is ingested, or is near one; `message_id` is that of the message that it is or
     answers.
 
-    `event_type` is set for what happened, which nobody said and which has no session. `removed`:
-    only the text of its memory is left. `terms` is the sum of its memory's term weights;
+    `event_type` is set for what happened, or was witnessed in a world, which has no session.
+    `removed`: only the text of its memory is left. `terms` is the sum of its memory's term weights;
     `merged_into` the memory that it repeats.
     """
 
     session_id: UUID | None
-    event_type: EventType | None
+    event_type: MemoryType | None
     created_at: datetime
     message_id: str | None
     removed: bool

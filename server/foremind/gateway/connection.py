@@ -48,6 +48,7 @@ from foremind.gateway.protocol.decoding import (
     too_large,
 )
 from foremind.gateway.protocol.server_events import ErrorEvent, Event, SessionRedirect, encode
+from foremind.gateway.scene_session import SceneSession
 from foremind.gateway.session import Session
 from foremind.gateway.session_client import DRAINING, ELSEWHERE, NOT_ALLOWED, NOT_AUTHENTICATED
 from foremind.gateway.session_registry import SessionRegistry
@@ -257,7 +258,7 @@ class Connection:
         self._token = token
         self._address_slot = address_slot
         self._handshake = Handshake(services, registry)
-        self._session: Session | None = None
+        self._session: Session | SceneSession | None = None
         self._flow_control = FlowControl(ConnectionBudget(services.runtime.settings))
 
     async def serve(self) -> None:
@@ -281,7 +282,10 @@ class Connection:
                 waiting_since = clock.monotonic()
         finally:
             self._deadline.pause()
-            if self._session is not None:
+            if isinstance(self._session, SceneSession):
+                self._registry.remove_window(self._session)
+                await self._session.close()
+            elif self._session is not None:
                 self._registry.detach(self._session, self._outbox)
                 _log.info("session.detached")
 
@@ -310,7 +314,7 @@ class Connection:
             cause, kind = cause_of(message), kind_of(message)
             chars = len(message.text) if isinstance(message, MessageSend | MessageEdit) else chars
             if self._session is not None:
-                if isinstance(message, SessionUpdate):
+                if isinstance(message, SessionUpdate) and isinstance(self._session, Session):
                     await self._handshake.update(self._session, message)
                 else:
                     self._session.handle(message, arrived)
@@ -369,9 +373,13 @@ class Connection:
         user_id = self._session.principal.user_id
         self._flow_control.user_budget = self._registry.user_budget(user_id)
         structlog.contextvars.bind_contextvars(session_id=self._session.id)
-        await self._handshake.reload_history(self._session)
+        if isinstance(self._session, Session):
+            await self._handshake.reload_history(self._session)
 
     def _fail(self, error: ForemindError, cause: DecodingProblem) -> None:
+        if isinstance(self._session, SceneSession):
+            self._session.fail(error, cause)
+            return
         if self._session is not None:
             self._session.client.fail(error, cause)
             return

@@ -24,6 +24,7 @@ from foremind.gateway.event_stream import EventListener, EventStream
 from foremind.gateway.flow_control import AddressSlot
 from foremind.gateway.protocol.client_messages import Resume, SessionOpen, SessionUpdate
 from foremind.gateway.protocol.server_events import TurnView
+from foremind.gateway.scene_session import SceneSession
 from foremind.gateway.session import Session
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_registry import PendingSession, SessionRegistry
@@ -78,7 +79,7 @@ class Handshake:
         token: str | None,
         listener: EventListener,
         address_slot: AddressSlot,
-    ) -> Session:
+    ) -> Session | SceneSession:
         """Return the session that the client is now connected to; `session.opened` is sent.
 
         Args:
@@ -97,6 +98,12 @@ class Handshake:
             None if message.user is None else (message.user.id, message.user.name),
             message.companion,
         )
+        if message.world is not None:
+            return await self._join(principal, message, message.world, listener, address_slot)
+        if not message.companion:
+            raise InvalidMessage(
+                "companion: expected a slug, or world and scene", param="companion"
+            )
         resume = _resume_of(message)
         hints = read_hints(message.time_zone, message.language)
         if resume is None and message.resume is not None:
@@ -117,6 +124,42 @@ class Handshake:
             registry.reserve(pending)
             async with registry.read_slots:
                 return await self._begin(message, hints, resume, companion, pending, listener)
+
+    async def _join(
+        self,
+        principal: Principal,
+        message: SessionOpen,
+        world: str,
+        listener: EventListener,
+        address_slot: AddressSlot,
+    ) -> SceneSession:
+        """Let a player join a scene of a world.
+
+        Raises:
+            InvalidMessage: no scene is named.
+            NotFound: there is no such world.
+        """
+        if message.scene is None:
+            raise InvalidMessage("scene: expected the scene that is joined", param="scene")
+        registry = self._registry
+        self._check_lockout(principal)
+        with registry.opening(principal) as pending:
+            await self._services.authority.check_revoked(principal)
+            address_slot.identify(host=principal.allows("host"))
+            pending.check()
+            registry.reserve(pending)
+            window = SceneSession(
+                self._services, registry.scenes, principal, world, message.scene, listener
+            )
+            registry.add_window(window, pending)
+            try:
+                await window.open()
+                pending.check()
+            except BaseException:
+                registry.remove_window(window)
+                raise
+        _log.info("scene.joined", session_id=window.id)
+        return window
 
     async def reload_history(self, session: Session) -> None:
         """Load the history of a session that dropped it while nobody was connected."""

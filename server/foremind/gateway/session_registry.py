@@ -28,11 +28,14 @@ from foremind.domain.errors import Draining, ForemindError, Overloaded, StorageU
 from foremind.domain.settings.settings import Settings
 from foremind.gateway.event_stream import EventListener
 from foremind.gateway.flow_control import UserBudget
+from foremind.gateway.scene_session import SceneSession
+from foremind.gateway.scenes import Scenes
 from foremind.gateway.session import Session, SessionPhase
 from foremind.gateway.session_client import DRAINING, NOT_ALLOWED, NOT_AUTHENTICATED, REPLACED
 from foremind.gateway.session_sweeper import SessionSweeper
 from foremind.llm.prompt.layout import PastTurn
 from foremind.runtime.metrics import Metrics
+from foremind.runtime.services import RuntimeServices
 from foremind.runtime.supervision import SupervisedLoop, Supervisor, TaskSet
 
 _MAX_ANNOUNCEMENTS = 4096  # of all relationships: which one it will be is not known yet
@@ -231,17 +234,18 @@ class SessionRegistry:
 
     def __init__(
         self,
-        settings: Settings,
+        runtime: RuntimeServices,
         authority: Authority,
-        clock: Clock,
-        metrics: Metrics,
-        supervisor: Supervisor,
         membership: Membership,
+        scenes: Scenes,
     ) -> None:
+        settings, clock = runtime.settings, runtime.clock
+        #: The scenes of worlds that players of this process are in.
+        self.scenes = scenes
         self._settings = settings
         self._authority = authority
         self._clock = clock
-        self._metrics = metrics
+        self._metrics = runtime.metrics
         self._index = SessionIndex()
         self._places = SessionPlaces(settings)
         self._pending: set[PendingSession] = set()
@@ -252,7 +256,7 @@ class SessionRegistry:
         self._user_budgets: LRUCache[str, UserBudget] = LRUCache(_MAX_USERS)
         self._tasks = TaskSet()
         self._sweeper = SessionSweeper(
-            settings, authority, clock, supervisor, self.end, self._expel
+            settings, authority, clock, runtime.supervisor, self.end, self._expel
         )
         #: Which gateways there are besides this one.
         self.membership = membership
@@ -322,6 +326,16 @@ class SessionRegistry:
         self._places.take(user_id)
         pending.reserved = True
 
+    def add_window(self, window: SceneSession, pending: PendingSession) -> None:
+        """Let a window on a scene take the reserved place, until `remove_window`."""
+        pending.reserved = False
+        self.scenes.join(window)
+
+    def remove_window(self, window: SceneSession) -> None:
+        """Give the place of a window on a scene back."""
+        self.scenes.leave(window)
+        self._places.release(window.player)
+
     def add(self, session: Session, pending: PendingSession, *, for_one_turn: bool = False) -> None:
         """Add a session in its reserved place, and pass it the announcements made meanwhile."""
         pending.reserved = False
@@ -377,6 +391,7 @@ class SessionRegistry:
         """Pass an announcement of this or another process to the sessions that it concerns."""
         for pending in self._pending:
             pending.on_announcement(announcement)
+        self.scenes.on_announcement(announcement)
         for session in self._index.concerned_by(announcement):
             self._pass_on(announcement, session)
 
@@ -424,6 +439,7 @@ class SessionRegistry:
         for pending in self._pending:
             pending.refuse(Draining("The server is draining; connect again."))
         deadline = self._clock.monotonic() + seconds
+        self.scenes.close(DRAINING, "server draining")
         await self.membership.leave()
         while sessions := self._all():
             overdue = self._clock.monotonic() >= deadline

@@ -252,6 +252,7 @@ class SingleTurns:
     def __init__(self, services: SessionServices, registry: SessionRegistry) -> None:
         self._services = services
         self._registry = registry
+        self.clock = services.runtime.clock
 
     @asynccontextmanager
     async def turn(
@@ -306,13 +307,14 @@ class SingleTurns:
         """Check that a message may be sent now, and charge it to its user.
 
         Args:
+            companion: whom it is sent to, "" for a scene.
             chars: of its text, 0 for a request without one.
 
         Raises:
             NotAllowed, Draining, RateLimited: it may not.
         """
         require_scope(principal, "chat")
-        if not principal.may_open(companion):
+        if companion and not principal.may_open(companion):
             raise NotAllowed(
                 "companion: the token does not allow this companion", param="companion"
             )

@@ -117,7 +117,7 @@ class CompanionStore:
 
     async def list(self) -> list[Companion]:
         """Return all companions that are not retired, by slug; of cards only the nickname."""
-        return [_companion(row) for row in await self._database.rows("list_companions")]
+        return [companion_of(row) for row in await self._database.rows("list_companions")]
 
     async def find(self, slug: str) -> Companion:
         """Return the companion with this slug.
@@ -128,12 +128,17 @@ class CompanionStore:
         row = await self._database.row("find_companion", slug)
         if row is None:
             raise NotFound("companion: expected the slug of a known companion", param="companion")
-        return _companion(row)
+        return companion_of(row)
+
+    async def named(self, slugs: Sequence[str]) -> dict[str, Companion]:
+        """Return those of some companions that exist by slug, without their cards."""
+        rows = await self._database.rows("companions_named", [*slugs])
+        return {row["slug"]: companion_of(row) for row in rows}
 
     async def get(self, companion_id: int) -> Companion | None:
         """Return a companion by id, retired or not; None if there is none."""
         row = await self._database.row("get_companion", companion_id)
-        return None if row is None else _companion(row)
+        return None if row is None else companion_of(row)
 
     async def put(self, companion: CompanionFile, *, keep_settings: bool = False) -> Companion:
         """Create or replace a companion and announce it; its version rises if anything changed.
@@ -152,7 +157,7 @@ class CompanionStore:
                 None if companion.card is None else msgspec.json.encode(companion.card).decode(),
                 keep_settings,
             )
-            stored = _companion(row)
+            stored = companion_of(row)
             connection.announce(CompanionChanged(stored.id, stored.version))
         return stored
 
@@ -240,7 +245,8 @@ def _is_valid(stored: object) -> bool:
     return True
 
 
-def _companion(row: Any) -> Companion:
+def companion_of(row: Any) -> Companion:
+    """Decode a row of companions."""
     values = dict(row)
     card = _card_from_json(values.pop("card", None))
     companion = _cached_companion(**values)

@@ -26,6 +26,7 @@ OWNED_TABLES = (
     "audit",
     "background_steps",
     "background_claims",
+    "witnesses",
 )
 
 #: Tables that every node has a copy of: small, seldom written, and joined with the others or read
@@ -40,6 +41,11 @@ REFERENCE_TABLES = (
     "pseudonym_key",
     "erased_users",
     "spent_tokens",
+    "timelines",
+    "worlds",
+    "saves",
+    "scenes",
+    "world_events",
 )
 
 #: Tables that only the coordinator has: what has been migrated, when a backup was made, and the

@@ -12,6 +12,7 @@ from foremind.storage.record_store import RecordStore
 from foremind.storage.relationship_store import RelationshipStore, StateStore, VersionStore
 from foremind.storage.turn_store import TurnStore
 from foremind.storage.user_store import UserStore
+from foremind.storage.world_store import WorldStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Stores:
     memories: MemoryStore
     records: RecordStore
     documents: DocumentStore
+    worlds: WorldStore
     versions: VersionStore
     presence: Presence
     gateways: GatewayStore
@@ -57,6 +59,7 @@ class Stores:
             memories=MemoryStore(database, fingerprint),
             records=RecordStore(database, fingerprint),
             documents=DocumentStore(database, fingerprint),
+            worlds=WorldStore(database, fingerprint),
             presence=presence,
             gateways=GatewayStore(database, presence),
             quota=quota,

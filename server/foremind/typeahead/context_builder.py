@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import tzinfo
+from datetime import datetime, tzinfo
 from functools import partial
 from typing import Any, Literal
 
@@ -61,6 +61,7 @@ class RetrievalScope:
 
     `user_id` is the user who takes turns with others in the embedding queue; `lore` returns what a
     draft activates of the companion's lorebook; `language` is the draft's where that is unsure.
+    `now` is the time of a world; None: that of the clock.
     """
 
     relationship_id: int
@@ -71,6 +72,7 @@ class RetrievalScope:
     user_id: int | None = None
     lore: LoreSource = no_lore
     language: str = ENGLISH
+    now: datetime | None = None
 
 
 class ContextBuilder:
@@ -165,7 +167,7 @@ class ContextBuilder:
             vector,
             scope.user_name,
             scope.cache_key.layer_policy,
-            self._clock.now().astimezone(scope.time_zone),
+            (scope.now or self._clock.now()).astimezone(scope.time_zone),
             language=scope.language,
             prompt_language=scope.cache_key.language,
         )

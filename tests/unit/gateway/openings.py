@@ -232,13 +232,12 @@ class Server:
         store = cast("Any", SimpleNamespace(versions=world.versions_of))
         freshness = Freshness(store, lambda: not world.listener_outages, clock, world.metrics)
         supervisor = Supervisor(clock, world.metrics, world.rng)
+        scenes = SimpleNamespace(on_announcement=lambda _: None, close=lambda *_: None)
         self.registry = SessionRegistry(
-            world.settings,
+            RuntimeServices(world.settings, clock, world.metrics, supervisor),
             self.authority,
-            clock,
-            world.metrics,
-            supervisor,
             Membership(cast("Any", None), clock, supervisor),
+            cast("Any", scenes),
         )
         listeners = [freshness.on_announcement, self.registry.on_announcement]
         freshness.receiver = AnnouncementReceiver(
@@ -312,6 +311,7 @@ class Server:
             return
         self.world.outcomes["opened"] += 1
         assert listener.opened is not None
+        assert isinstance(session, Session)
         self.check_limits()
         if self.world.rng.random() < 0.5:
             await self.world.wait()

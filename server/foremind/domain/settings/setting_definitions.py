@@ -6,6 +6,8 @@ from typing import Literal, get_args
 Ahead = Literal["off", "prefill", "reply"]
 Decay = Literal["window", "half_life", "hourly", "product"]
 RememberReplies = Literal["all", "informative", "none"]
+#: Whether a character has one mind for each player, or one for everybody in a world.
+MindKind = Literal["player", "world"]
 Consent = Literal["assumed", "required"]
 LayerName = Literal[
     "working", "summary", "opening", "episodes", "topics", "profile", "scratchpad", "questions",

@@ -28,6 +28,7 @@ from foremind.domain.settings.setting_definitions import (
     Decay,
     KeptName,
     LayerName,
+    MindKind,
     RememberReplies,
 )
 
@@ -610,6 +611,13 @@ class NarrowSettings(msgspec.Struct, frozen=True, kw_only=True):
             "with `required`, nothing is remembered about a user who has not agreed", "companion"
         ),
     ] = "assumed"
+    mind: Annotated[
+        MindKind,
+        _setting(
+            "in worlds, whether it has a mind for each `player` or one for the whole `world`",
+            "companion",
+        ),
+    ] = "player"
     recall_any_age: Annotated[
         bool, _setting("recall memories of any age under `window`", "turn", _ANY)
     ] = False

@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 
 from foremind.domain.session_state import StatePatch
 from foremind.domain.user import TextHint
+from foremind.domain.world import Volume
 
 #: Size limit of a frame, with every `\\uXXXX` escape counted as two bytes.
 MAX_FRAME_BYTES = 65_536
@@ -58,9 +59,12 @@ class SessionOpen(Struct, frozen=True, tag="session.open"):
     own, others are the alternate greetings of its character card.
 
     `contexts` states whether `context.ready` is to be sent; it is, unless that is false.
+
+    With `world` and `scene` the player joins a scene of a world, in which a game server has put it,
+    instead of talking to a companion alone.
     """
 
-    companion: Identifier
+    companion: Identifier = ""
     token: str | None = None
     user: UserClaim | None = None
     time_zone: TextHint = None
@@ -71,6 +75,8 @@ class SessionOpen(Struct, frozen=True, tag="session.open"):
     redirected: bool | None = None
     greeting: Annotated[int, Meta(ge=0, le=2**31)] | None = None
     contexts: bool | None = None
+    world: Identifier | None = None
+    scene: Identifier | None = None
     event_id: Identifier | None = None
 
 
@@ -106,12 +112,17 @@ class MessageSend(Struct, frozen=True, tag="message.send"):
 
     `settings` override those of the relationship for this turn only. With `remember` false the
     message is answered, but no memory is derived from it and it is erased when its session ends.
+
+    In a scene, `to` says to whom it is said: players and minds, nobody for all; and `volume` how
+    loud.
     """
 
     id: Identifier
     text: str
     settings: dict[str, msgspec.Raw] | None = None
     remember: bool = True
+    to: Identifier | Annotated[list[Identifier], Meta(max_length=100)] | None = None
+    volume: Volume = "say"
     event_id: Identifier | None = None
 
 

@@ -1,7 +1,7 @@
 """Wire protocol version 1: every event of the server."""
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -192,12 +192,16 @@ class MessageAccepted(Event, tag="message.accepted", kw_only=True):
 
 
 class ResponseCreated(Event, tag="response.created", kw_only=True):
-    """A reply to a message has started: number `index`, from 0, of `count` that were made to it."""
+    """A reply to a message has started: number `index`, from 0, of `count` that were made to it.
+
+    `companion` says who replies, by slug, where several may.
+    """
 
     response_id: str
     message_id: str
     index: int = 0
     count: int = 1
+    companion: str | None = None
 
 
 class ResponseDelta(Event, tag="response.output_text.delta", kw_only=True):
@@ -223,6 +227,7 @@ class ResponseDone(Event, tag="response.done", kw_only=True):
     index: int = 0
     count: int = 1
     used: list[str] = []
+    companion: str | None = None
 
 
 class ResponseChosen(Event, tag="response.chosen", kw_only=True):
@@ -276,6 +281,60 @@ class TurnErased(Event, tag="turn.erased", kw_only=True):
     """
 
     turn_ids: list[str]
+
+
+class SceneMember(Struct, frozen=True):
+    """Somebody in a scene: a player by id, or a mind by the slug of its companion."""
+
+    kind: Literal["player", "mind"]
+    id: str
+    name: str
+
+
+class SceneEvent(Event, tag="scene.event", kw_only=True):
+    """Something that the player witnessed in a world, and `how`; `at` is in the world's time.
+
+    Speech has whom it is said `to`, if to anybody, and its `volume`. `kind` says whether it was
+    said (`conversation`), or what it was; `fields` are the host's.
+    """
+
+    id: str
+    event_type: str
+    kind: str
+    text: str
+    how: str
+    actor: str
+    to: list[str]
+    volume: str
+    scene: str
+    place: str
+    at: datetime
+    fields: dict[str, Any] = {}
+
+
+class SceneState(Event, tag="scene.state", kw_only=True):
+    """Who is in the player's scene, and when it is in the world; on joining and on each change.
+
+    `here` is false while the player is not in the scene. `timeline` changes when a world is saved
+    or rolled back. `events` are the last that the player witnessed, where the client may not know
+    them: on joining, and after a world was rolled back.
+    """
+
+    world: str
+    scene: str
+    place: str
+    time: datetime
+    here: bool
+    members: list[SceneMember]
+    timeline: str
+    events: list[SceneEvent] | None = None
+
+
+class SceneTyping(Event, tag="scene.typing", kw_only=True):
+    """Another player in the scene types, or has stopped."""
+
+    player: str
+    typing: bool
 
 
 class ErrorEvent(Event, tag="error", kw_only=True):

@@ -216,6 +216,8 @@ def memory_line(
     What is no longer so is always said, whatever says elsewhere that it is so.
     """
     words, narrated = prompt_words(language).lines, memory.memory_type in NARRATED_TYPES
+    # What a mind of a world heard says itself who said it: there is no user's name.
+    narrated = narrated or (memory.speaker == "user" and not user_name)
     by_user = memory.speaker == "user" and not narrated
     template = words.user_said if by_user else words.companion_said
     template = words.happened if narrated else template

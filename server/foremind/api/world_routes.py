@@ -1,0 +1,458 @@
+"""Worlds for their game servers: clock, scenes, events, saves, and what minds are given."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from foremind.api.dependencies import RelationshipServices, read_json
+from foremind.api.memory_routes import text_of
+from foremind.api.operations import TEXT, Operation
+from foremind.api.responses import json_response
+from foremind.domain.errors import InvalidMessage, NotAllowed, NotFound, TooLarge
+from foremind.domain.world import (
+    NewEvent,
+    Ranges,
+    Scene,
+    TurnOrder,
+    Volume,
+    WorldClock,
+    WorldRules,
+)
+from foremind.storage.world_store import World
+from foremind.worlds.forgetting import WorldEraser
+from foremind.worlds.minds import Minds, Thought
+
+_MAX_EVENTS = 1000  # of a request
+_MAX_BYTES = 8_000_000  # of a request with events
+_MAX_MEMBERS = 10_000  # of a scene
+_MAX_FIELDS_BYTES = 16_384  # of one event's own fields
+_MAX_FACTOR = 1e6
+
+Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$")]
+EventId = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")]
+Names = Annotated[list[Name], Meta(max_length=_MAX_MEMBERS)]
+#: A moment of a world: a time, or seconds since 1970 in the world's own counting.
+Moment = datetime | float
+Point = Annotated[list[float], Meta(min_length=2, max_length=3)]
+
+
+class ClockBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The time of a world from now on, and how many times as fast as real time it passes."""
+
+    time: Moment | None = None
+    factor: Annotated[float, Meta(ge=0, le=_MAX_FACTOR)] | None = None
+
+
+class WorldBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What of a world is set; what is not given stays. A world begins with the real time."""
+
+    clock: ClockBody | None = None
+    ranges: Ranges | None = None
+
+
+class SceneBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who is in a scene: players by id, minds by the slug of their companion.
+
+    `positions` are [x, y] by name, by which `ranges` limit how far speech reaches; `turn_order`
+    says who answers.
+    """
+
+    place: Annotated[str, Meta(max_length=200)] = ""
+    players: Names = []
+    minds: Names = []
+    positions: dict[Name, Point] = {}
+    turn_order: TurnOrder = TurnOrder()
+
+
+class WorldEventBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Something that happens: said, done or seen.
+
+    `type` is the host's own; "said", "told" and "conversation" are something said by `actor`,
+    "observation" and "state" are observed, "relationship" is how two stand to each other, and
+    everything else is an event. Without `audience`, whoever is in the scene witnesses it; of a
+    whisper those whom it is said to. Without a scene, everybody in the world does. `retells` is the
+    event that the actor passes on, `at` in the world's time.
+    """
+
+    id: EventId
+    type: Name
+    text: str
+    scene: Name | None = None
+    actor: Name | None = None
+    to: Name | Names | None = None
+    volume: Volume = "say"
+    audience: Names | None = None
+    at: Moment | None = None
+    retells: EventId | None = None
+    fields: dict[str, Any] = {}
+
+
+class WorldEventsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What happened, in its order."""
+
+    events: Annotated[list[WorldEventBody], Meta(min_length=1, max_length=_MAX_EVENTS)]
+
+
+class SaveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A named moment of a world."""
+
+    name: Name
+
+
+class BranchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The moment at which another world begins, and its name."""
+
+    save: Name
+    world: Name
+
+
+class SceneView(msgspec.Struct, frozen=True):
+    """A scene of a world."""
+
+    name: str
+    place: str
+    players: list[str]
+    minds: list[str]
+
+
+class SaveView(msgspec.Struct, frozen=True):
+    """A named moment of a world: when it was saved, and the world's time."""
+
+    name: str
+    saved_at: datetime
+    time: datetime
+
+
+class WorldView(msgspec.Struct, frozen=True):
+    """A world: its time, how fast it passes, and who is where."""
+
+    world: str
+    time: datetime
+    factor: float
+    scenes: list[SceneView]
+    saves: list[SaveView]
+
+
+class StoredWorldEventView(msgspec.Struct, frozen=True):
+    """A stored event; `duplicate`: its id had been stored before, and nothing was changed."""
+
+    id: str
+    duplicate: bool
+
+
+class StoredWorldEvents(msgspec.Struct, frozen=True):
+    """The events of a request, in its order."""
+
+    events: list[StoredWorldEventView]
+
+
+class WorldErasureView(msgspec.Struct, frozen=True):
+    """What was forgotten: the events, with those that passed them on, and by which minds."""
+
+    events: list[str]
+    minds: list[str]
+
+
+class RecalledView(msgspec.Struct, frozen=True):
+    """A memory in a prompt, and why it is there."""
+
+    id: str
+    content: str
+    score: float
+    significance: float
+    created_at: datetime
+
+
+class MindContext(msgspec.Struct, frozen=True):
+    """What a mind's model would be given for a draft, word for word."""
+
+    messages: list[dict[str, str]]
+    memories: list[RecalledView]
+    time: datetime
+    missing: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class WorldServices:
+    """The services of the routes of worlds."""
+
+    views: RelationshipServices
+    minds: Minds
+    eraser: WorldEraser
+
+
+class WorldEndpoints:
+    """Operations of game servers on their worlds."""
+
+    def __init__(self, services: WorldServices) -> None:
+        self._services = services
+        self._worlds = services.views.stores.worlds
+        self._clock = services.views.runtime.clock
+
+    @Operation("PUT", "/v1/worlds/{world}", WorldView, body=WorldBody, scope="world")
+    async def put_world(self, request: Request) -> Response:
+        """Create a world, or change it.
+
+        What is not given stays as it is. A world's time passes as fast as real time, unless
+        `factor` says otherwise; 0 stops it.
+        """
+        name = await self._hosted(request)
+        body = await read_json(request, WorldBody)
+        now = self._clock.now()
+        clock: WorldClock | None = None
+        if body.clock is not None:
+            known = await self._clock_of(name, now)
+            clock = WorldClock(
+                known.at(now) if body.clock.time is None else moment(body.clock.time, "clock.time"),
+                now,
+                known.factor if body.clock.factor is None else body.clock.factor,
+            )
+        rules = None if body.ranges is None else WorldRules(ranges=body.ranges)
+        world, _ = await self._worlds.put(name, now, clock, rules)
+        return json_response(await self._view(world))
+
+    @Operation("GET", "/v1/worlds/{world}", WorldView, scope="world")
+    async def get_world(self, request: Request) -> Response:
+        """Read a world: its time, who is where, and its saved moments."""
+        name = await self._hosted(request)
+        return json_response(await self._view(await self._worlds.find(name)))
+
+    @Operation("PUT", "/v1/worlds/{world}/scenes/{scene}", SceneView, body=SceneBody, scope="world")
+    async def put_scene(self, request: Request) -> Response:
+        """Set who is in a scene.
+
+        Whoever is not named has left. What happens from now on is witnessed by those who are there;
+        what happened before stays witnessed by those who were.
+        """
+        name = await self._hosted(request)
+        scene_name = _name(request.path_params["scene"], "scene")
+        body = await read_json(request, SceneBody)
+        known = await self._services.views.stores.companions.named(body.minds)
+        for index, slug in enumerate(body.minds):
+            if slug not in known:
+                path = f"minds[{index}]"
+                raise InvalidMessage(f"{path}: expected the slug of a companion", param=path)
+        scene = Scene(
+            scene_name,
+            body.place,
+            list(dict.fromkeys(body.players)),
+            list(dict.fromkeys(body.minds)),
+            body.positions,
+            body.turn_order,
+        )
+        await self._worlds.put_scene(name, scene)
+        return json_response(_scene_view(scene))
+
+    @Operation(
+        "POST",
+        "/v1/worlds/{world}/events",
+        StoredWorldEvents,
+        body=WorldEventsBody,
+        scope="world",
+    )
+    async def report(self, request: Request) -> Response:
+        """Report what happens in a world.
+
+        Answers when all of it is stored, with those who witness it at this moment; the same `id`
+        again changes nothing. If one event is invalid, none is stored.
+        """
+        name = await self._hosted(request)
+        body = await read_json(request, WorldEventsBody, _MAX_BYTES)
+        events = [self._event(event, f"events[{index}]") for index, event in enumerate(body.events)]
+        new = await self._worlds.report(name, events, self._clock.now())
+        return json_response(
+            StoredWorldEvents(
+                [
+                    StoredWorldEventView(event.id, not is_new)
+                    for event, is_new in zip(events, new, strict=True)
+                ]
+            )
+        )
+
+    @Operation("DELETE", "/v1/worlds/{world}/events/{event:path}", WorldErasureView, scope="world")
+    async def forget(self, request: Request) -> Response:
+        """Let everybody forget an event.
+
+        It is erased from every mind that witnessed it, in this world, its saved moments and its
+        branches, with what was derived from it, and with the events that passed it on.
+        """
+        name = await self._hosted(request)
+        world = await self._worlds.find(name)
+        receipt = await self._services.eraser.forget(world, [request.path_params["event"]])
+        return json_response(WorldErasureView(list(receipt.events), list(receipt.minds)))
+
+    @Operation(
+        "GET",
+        "/v1/worlds/{world}/minds/{slug}/context",
+        MindContext,
+        query={
+            "draft": TEXT | {"description": "What would be said to it. Default: nothing."},
+            "player": TEXT
+            | {
+                "description": "The id of who would say it; of a mind for each player, whose it is."
+            },
+        },
+        scope="world",
+    )
+    async def context(self, request: Request) -> Response:
+        """Read word for word what a mind's model would be given.
+
+        The mind perceives what it witnessed by now first.
+        """
+        name = await self._hosted(request)
+        world = await self._worlds.find(name)
+        player = request.query_params.get("player")
+        mind = await self._services.minds.mind(
+            world, _name(request.path_params["slug"], "slug"), player
+        )
+        draft = request.query_params.get("draft", "")
+        thought = await self._services.minds.think(mind, draft, player or "")
+        return json_response(_context_view(thought))
+
+    @Operation("POST", "/v1/worlds/{world}/saves", SaveBody, body=SaveBody, scope="world")
+    async def save(self, request: Request) -> Response:
+        """Name this moment of a world, so that it can be rolled back to it.
+
+        A name that is used already is moved to this moment.
+        """
+        name = await self._hosted(request)
+        body = await read_json(request, SaveBody)
+        await self._worlds.save(name, body.name, self._clock.now())
+        return json_response(body)
+
+    @Operation("POST", "/v1/worlds/{world}/rollback", WorldView, body=SaveBody, scope="world")
+    async def roll_back(self, request: Request) -> Response:
+        """Let a world go on from a saved moment.
+
+        Nothing that happened since is known to any mind; scenes and the world's time are as they
+        were.
+        """
+        name = await self._hosted(request)
+        body = await read_json(request, SaveBody)
+        await self._worlds.roll_back(name, body.name, self._clock.now())
+        return json_response(await self._view(await self._worlds.find(name)))
+
+    @Operation("POST", "/v1/worlds/{world}/branches", WorldView, body=BranchBody, scope="world")
+    async def branch(self, request: Request) -> Response:
+        """Begin another world at a saved moment of this one.
+
+        Both share what happened before it, and nothing after.
+        """
+        name = await self._hosted(request)
+        body = await read_json(request, BranchBody)
+        await self._host_of(request, body.world)
+        await self._worlds.branch(name, body.save, body.world, self._clock.now())
+        return json_response(await self._view(await self._worlds.find(body.world)))
+
+    async def _hosted(self, request: Request) -> str:
+        """Return the world of a request, which comes from its game server.
+
+        Raises:
+            NotAuthenticated, NotAllowed: it does not.
+        """
+        name = _name(request.path_params["world"], "world")
+        await self._host_of(request, name)
+        return name
+
+    async def _host_of(self, request: Request, world: str) -> None:
+        principal = await self._services.views.authenticator.authenticate_unless_open(request)
+        if principal is not None and not principal.hosts(world):
+            raise NotAllowed(
+                "token: expected one with the scope world, and this world in its claim worlds",
+                param="token",
+            )
+
+    async def _clock_of(self, name: str, now: datetime) -> WorldClock:
+        try:
+            return (await self._worlds.find(name)).clock
+        except NotFound:
+            return WorldClock(now, now)
+
+    def _event(self, event: WorldEventBody, path: str) -> NewEvent:
+        """Return an event that can be stored.
+
+        Raises:
+            InvalidMessage, TooLarge: naming the field and what was expected.
+        """
+        if len(msgspec.json.encode(event.fields)) > _MAX_FIELDS_BYTES:
+            raise TooLarge(
+                f"{path}.fields: expected at most {_MAX_FIELDS_BYTES} bytes", param=f"{path}.fields"
+            )
+        to = [event.to] if isinstance(event.to, str) else event.to or []
+        return NewEvent(
+            event.id,
+            event.type,
+            text_of(self._services.views, event.text, f"{path}.text"),
+            event.scene or "",
+            event.actor or "",
+            tuple(to),
+            event.volume,
+            None if event.audience is None else tuple(event.audience),
+            None if event.at is None else moment(event.at, f"{path}.at"),
+            event.retells,
+            (),
+            event.fields,
+        )
+
+    async def _view(self, world: World) -> WorldView:
+        scenes = await self._worlds.scenes(world)
+        return WorldView(
+            world.name,
+            world.clock.at(self._clock.now()),
+            world.clock.factor,
+            [_scene_view(scene) for scene in scenes.values()],
+            [SaveView(*save) for save in await self._worlds.saves(world.name)],
+        )
+
+
+def moment(given: Moment, path: str) -> datetime:
+    """Return a moment of a world.
+
+    Raises:
+        InvalidMessage: no calendar has it.
+    """
+    if isinstance(given, datetime):
+        return given if given.tzinfo is not None else given.replace(tzinfo=UTC)
+    try:
+        return datetime.fromtimestamp(given, UTC)
+    except (ValueError, OverflowError, OSError):
+        raise InvalidMessage(
+            f"{path}: expected a time, or seconds since 1970, up to the year 9999", param=path
+        ) from None
+
+
+def _name(text: str, param: str) -> str:
+    try:
+        return msgspec.convert(text, Name)
+    except msgspec.ValidationError:
+        raise InvalidMessage(
+            f"{param}: expected text of 1 to 128 characters in one line", param=param
+        ) from None
+
+
+def _scene_view(scene: Scene) -> SceneView:
+    return SceneView(scene.name, scene.place, list(scene.players), list(scene.minds))
+
+
+def _context_view(thought: Thought) -> MindContext:
+    prompt = thought.assembled.prompt
+    return MindContext(
+        [{"role": said["role"], "content": said["content"]} for said in prompt.messages()],
+        [
+            RecalledView(
+                str(memory.id),
+                memory.content,
+                memory.score,
+                memory.significance,
+                memory.created_at,
+            )
+            for memory in prompt.memories
+        ],
+        thought.mind.now,
+        {str(layer): why for layer, why in thought.context.missing.items()},
+    )

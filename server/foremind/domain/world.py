@@ -1,0 +1,271 @@
+"""Worlds: their clock, scenes and events, and who witnesses what. Pure.
+
+A world belongs to a game server. What happens in it is an event, stored once with the witnesses
+that it had at that moment. A mind is what one character knows: the events that it witnessed, and
+what was derived from them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from math import dist
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from foremind.domain.relationship import relationship_id_of
+from foremind.domain.turn import MemoryType
+
+Volume = Literal["whisper", "say", "shout"]
+#: How an event was witnessed; `own`: the mind itself said or did it.
+How = Literal["seen", "heard", "overheard", "told", "own"]
+
+#: Types of events in which somebody says something.
+SPEECH = frozenset({"conversation", "said", "say", "says", "speech", "message", "told", "tell"})
+_NARRATED: dict[str, MemoryType] = {
+    "observation": "observation", "state": "observation", "seen": "observation",
+    "relationship": "relationship",
+}  # fmt: skip
+_MAX_YEAR = 9999
+
+
+class Ranges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far speech reaches, in the units of the positions in a scene; None: all of the scene."""
+
+    whisper: float | None = 2.0
+    say: float | None = None
+    shout: float | None = None
+
+    def of(self, volume: Volume) -> float | None:
+        """Return how far a volume reaches."""
+        reach: float | None = getattr(self, volume)
+        return reach
+
+
+Order = Literal["natural", "list", "host"]
+
+
+class TurnOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Who answers what players say in a scene.
+
+    `natural`: those who are named, else by chance; `list`: those in `minds`, in this order; `host`:
+    nobody but those whom a player speaks to, or of whom the host asks for a reaction.
+    `talkativeness` is by slug, `replies` the most that follow one message.
+    """
+
+    order: Order = "natural"
+    minds: list[str] = []
+    talkativeness: dict[str, Annotated[float, Meta(ge=0, le=1)]] = {}
+    replies: Annotated[int, Meta(ge=0, le=10)] = 2
+
+
+NATURAL_ORDER = TurnOrder()
+
+
+class WorldRules(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What holds in a world: how far speech reaches."""
+
+    ranges: Ranges = Ranges()
+
+
+@dataclass(frozen=True, slots=True)
+class WorldClock:
+    """The time of a world: `time` at the real time `set_at`, passing `factor` times as fast."""
+
+    time: datetime
+    set_at: datetime
+    factor: float = 1.0
+
+    def at(self, now: datetime) -> datetime:
+        """Return the time of the world at a real time; a calendar ends with the year 9999."""
+        passed = max(0.0, (now - self.set_at).total_seconds()) * self.factor
+        left = datetime(_MAX_YEAR, 12, 30, tzinfo=self.time.tzinfo) - self.time
+        return self.time + timedelta(seconds=min(passed, left.total_seconds()))
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A place, and the players and minds that are there; `positions` are [x, y] by name."""
+
+    name: str
+    place: str = ""
+    players: Sequence[str] = ()
+    minds: Sequence[str] = ()
+    positions: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    turn_order: TurnOrder = NATURAL_ORDER
+
+    def distance(self, one: str, other: str) -> float | None:
+        """Return how far two are apart; None if the position of either is not known."""
+        if one in self.positions and other in self.positions:
+            return dist(self.positions[one], self.positions[other])
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """Something that happens in a world, as its host reports it.
+
+    Attributes:
+        type: of the host's own; those in `SPEECH` are something said, by `actor`.
+        to: whom it is said or done to; nobody: everybody.
+        audience: who witnesses it, where the host knows better; None: as scene and volume have it.
+        at: in the world's time; None: now.
+        retells: the id of an earlier event that the actor passes on.
+        sources: the ids of events that it was made of.
+    """
+
+    id: str
+    type: str
+    text: str
+    scene: str = ""
+    actor: str = ""
+    to: tuple[str, ...] = ()
+    volume: Volume = "say"
+    audience: tuple[str, ...] | None = None
+    at: datetime | None = None
+    retells: str | None = None
+    sources: tuple[str, ...] = ()
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def is_speech(self) -> bool:
+        """Whether somebody says something."""
+        return bool(self.actor) and self.type in SPEECH
+
+    @property
+    def memory_type(self) -> MemoryType:
+        """The type of the memories that are made of it."""
+        return "conversation" if self.is_speech else _NARRATED.get(self.type, "event")
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """Somebody who witnesses an event: a player by id, or a mind by the slug of its companion."""
+
+    kind: Literal["player", "mind"]
+    name: str
+
+
+def audience_of(
+    event: NewEvent, scenes: Mapping[str, Scene], ranges: Ranges, minds: Iterable[str]
+) -> dict[Witness, How]:
+    """Return who witnesses an event, and how.
+
+    Its actor does. So does whoever the host names as the audience or else, with a scene, whoever is
+    there: of a whisper, only those to whom it is said. Positions limit how far speech reaches. What
+    happens without a scene is witnessed by everybody who is in any.
+
+    Args:
+        minds: the slugs that name minds; any other name is that of a player.
+    """
+    known = set(minds)
+    scene = scenes.get(event.scene)
+
+    def witness(name: str) -> Witness:
+        is_player = name not in known or (scene is not None and name in scene.players)
+        return Witness("player" if is_player else "mind", name)
+
+    if event.audience is not None:
+        present = [witness(name) for name in event.audience]
+    else:
+        places = [scene] if scene is not None else [] if event.scene else list(scenes.values())
+        present = [
+            member
+            for place in places
+            for member in _present(place)
+            if _reaches(event, place, member.name, ranges)
+        ]
+    found = {member: _how(event, member.name) for member in present}
+    if event.actor and (event.actor in known or _is_there(event.actor, scenes)):
+        found[witness(event.actor)] = "own"
+    return found
+
+
+def _present(scene: Scene) -> list[Witness]:
+    players = [Witness("player", name) for name in scene.players]
+    return [*players, *(Witness("mind", name) for name in scene.minds)]
+
+
+def _is_there(player: str, scenes: Mapping[str, Scene]) -> bool:
+    return any(player in scene.players for scene in scenes.values())
+
+
+def _reaches(event: NewEvent, scene: Scene, name: str, ranges: Ranges) -> bool:
+    """Return whether somebody in a scene witnesses what happens there."""
+    if not event.is_speech:
+        return True
+    if event.volume == "whisper" and name not in event.to:
+        return False
+    reach, distance = ranges.of(event.volume), scene.distance(event.actor, name)
+    return reach is None or distance is None or distance <= reach
+
+
+def _how(event: NewEvent, name: str) -> How:
+    if name == event.actor:
+        return "own"
+    if not event.is_speech:
+        return "seen"
+    if not event.to:
+        return "heard"
+    return "told" if name in event.to else "overheard"
+
+
+@dataclass(frozen=True, slots=True)
+class Perceived:
+    """An event as one mind witnessed it.
+
+    `how` it did, `chain` from whom its actor has it, the nearest first; `place` where it happened;
+    `telling`: its actor passes something on, rather than talks.
+    """
+
+    how: How
+    id: str
+    actor: str
+    addressed: Sequence[str]
+    chain: Sequence[str]
+    text: str
+    place: str
+    spoken: bool
+    telling: bool
+
+
+def narrate(event: Perceived, names: Mapping[str, str]) -> str:
+    """Return what a mind perceived as text: what was said with who said it, and to whom.
+
+    What it said itself is only its words. What it was told is said to be so, with the chain of
+    those who passed it on: it is no knowledge of its own.
+
+    Args:
+        names: of players and minds, by id and slug.
+    """
+    if not event.spoken:
+        return f"{event.text} ({event.place})" if event.place else event.text
+    if event.how == "own":
+        return event.text
+
+    def name(of: str) -> str:
+        return names.get(of, of)
+
+    actor, to_mind = name(event.actor), event.how == "told"
+    whom = "you" if to_mind else " and ".join(map(name, event.addressed))
+    if event.telling:
+        told = f'{actor} told {whom or "everybody"} that "{event.text}"'
+        origin = ", who has it from ".join(map(name, event.chain))
+        return f"{told} ({actor} has it from {origin})" if origin else told
+    return f"{actor} (to {whom}): {event.text}" if whom else f"{actor}: {event.text}"
+
+
+def player_account(timeline: int, player: str) -> str:
+    """Return the id of the account of one player in a timeline, which no client can name."""
+    return f"\n{timeline}/{player}"
+
+
+def timeline_account(world: str, number: str) -> str:
+    """Return the id of the account of a timeline itself."""
+    return f"\n{world}\n{number}"
+
+
+def log_of(account: int) -> int:
+    """Return the relationship of a player's own log: of an account with no companion."""
+    return relationship_id_of(account, 0)

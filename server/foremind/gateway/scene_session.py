@@ -1,0 +1,276 @@
+"""A player's window on a scene of a world: what it witnesses, and what the player says there."""
+
+import asyncio
+from collections.abc import Sequence
+from uuid import uuid4
+
+from foremind import __version__
+from foremind.auth.principal import Principal
+from foremind.domain.errors import ForemindError, InvalidMessage
+from foremind.domain.world import Scene, log_of, player_account
+from foremind.gateway.event_stream import EventListener, EventStream
+from foremind.gateway.flow_control import limits_of
+from foremind.gateway.protocol.client_messages import (
+    ClientMessage,
+    DraftClear,
+    DraftUpdate,
+    MessageSend,
+    ResponseCancel,
+    UserClaim,
+)
+from foremind.gateway.protocol.decoding import DecodingProblem, cause_of, error_body
+from foremind.gateway.protocol.server_events import (
+    PROTOCOL,
+    CompanionCard,
+    ErrorEvent,
+    Event,
+    SceneEvent,
+    SceneMember,
+    SceneState,
+    SceneTyping,
+    SessionOpened,
+)
+from foremind.gateway.scenes import Scenes, Speech
+from foremind.gateway.session_client import NOT_AUTHENTICATED
+from foremind.gateway.session_services import SessionServices
+from foremind.runtime.supervision import TaskSet
+from foremind.storage.world_store import PerceivedEvent, World
+
+_RECENT = 30  # events that a client is told of when it joins
+_BATCH = 256  # events that are read at once
+_MAX_RUNNING = 8  # messages of one window that wait to be answered
+
+
+class SceneSession:
+    """Handles the messages of one connection to a scene; it ends with the connection.
+
+    What it missed meanwhile is told when the player joins again.
+    """
+
+    def __init__(
+        self,
+        services: SessionServices,
+        scenes: Scenes,
+        principal: Principal,
+        world: str,
+        scene: str,
+        listener: EventListener,
+    ) -> None:
+        self._services = services
+        self._scenes = scenes
+        self.principal = principal
+        self.player = principal.effective_user_id
+        self.world = world
+        self.scene = scene
+        self.id = uuid4().hex
+        self._listener = listener
+        self._stream = EventStream(0.0, services.runtime.clock)
+        self._tasks = TaskSet()
+        self._changes = 0
+        self._looking = asyncio.Lock()
+        self._timeline = 0
+        self._seen = 0  # the number of the last event that the client was told of
+        self._last_state: object = None
+        self._typing = False
+        self._running = 0
+
+    async def open(self, warnings: Sequence[str] = ()) -> None:
+        """Send `session.opened`, then the state of the scene, and whatever happens from then on.
+
+        Raises:
+            NotFound: there is no such world.
+        """
+        await self._services.stores.worlds.find(self.world)
+        self._stream.attach(self._listener)
+        settings = self._services.runtime.settings
+        self.emit(
+            SessionOpened(
+                protocol=PROTOCOL,
+                server=__version__,
+                session_id=self.id,
+                relationship_id="",
+                user=UserClaim(self.player, self.principal.name),
+                companion=CompanionCard("", "", ""),
+                pause_ms=settings.pause_ms,
+                limits=limits_of(settings),
+                resumed=False,
+                consent="assumed",
+                model=None,
+                turns=[],
+                warnings=list(warnings),
+            )
+        )
+        await self._look()
+
+    def emit(self, event: Event) -> None:
+        """Send an event to the client."""
+        self._stream.emit(event)
+
+    def on_change(self) -> None:
+        """Something happened in the world: look at it."""
+        self._changes += 1
+        if self._changes == 1:
+            self._tasks.begin(self._look(), "scene-look")
+
+    def handle(self, message: ClientMessage, arrived: float) -> None:
+        """Handle a message that arrived at monotonic time `arrived`.
+
+        Raises:
+            RequestError, TemporaryError: to be sent to the client.
+        """
+        if not self._services.authority.still_valid(self.principal):
+            self.disconnect(NOT_AUTHENTICATED, "token expired")
+            return
+        match message:
+            case DraftUpdate():
+                self._tell_typing(bool(message.text.strip()))
+            case DraftClear():
+                self._tell_typing(False)
+            case MessageSend():
+                self._say(message, arrived)
+            case ResponseCancel():
+                self._scenes.cancel(self, message.response_id)
+            case _:
+                raise InvalidMessage(
+                    "type: expected a draft, a message or the cancelling of a reply in a scene",
+                    param="type",
+                )
+
+    def disconnect(self, code: int, reason: str) -> None:
+        """Close the connection once everything queued is sent."""
+        self._listener.close(code, reason)
+
+    async def close(self) -> None:
+        """Leave; what was said is answered all the same."""
+        self._tell_typing(False)
+        self._stream.attach(None)
+        await self._tasks.finish()
+
+    def _say(self, message: MessageSend, arrived: float) -> None:
+        if not message.text.strip():
+            raise InvalidMessage("text: expected text that is not blank", param="text")
+        if self._running >= _MAX_RUNNING:
+            raise InvalidMessage(
+                f"id: at most {_MAX_RUNNING} messages may wait for an answer", param="id"
+            )
+        self._tell_typing(False)
+        to = [message.to] if isinstance(message.to, str) else message.to or []
+        speech = Speech(
+            self.world,
+            self.scene,
+            message.id,
+            self.player,
+            message.text.strip(),
+            tuple(to),
+            message.volume,
+        )
+        self._running += 1
+        self._tasks.begin(self._speak(message, speech, arrived), "scene-speech")
+
+    def fail(self, error: ForemindError, cause: DecodingProblem) -> None:
+        """Send an error about something that the client sent."""
+        self._services.runtime.metrics.errors.labels(error.code).inc()
+        self.emit(ErrorEvent(error=error_body(error, cause)))
+
+    async def _speak(self, message: MessageSend, speech: Speech, arrived: float) -> None:
+        try:
+            await self._scenes.speak(speech, arrived, self.emit)
+        except ForemindError as error:
+            self.fail(error, cause_of(message))
+        finally:
+            self._running -= 1
+
+    def _tell_typing(self, typing: bool) -> None:
+        if typing != self._typing:
+            self._typing = typing
+            for other in self._scenes.beside(self):
+                other.emit(SceneTyping(player=self.player, typing=typing))
+
+    async def _look(self) -> None:
+        """Tell the client who is there and what the player witnessed, as far as it is new."""
+        async with self._looking:
+            self._changes = 0
+            worlds = self._services.stores.worlds
+            world = await worlds.find(self.world)
+            scene = (await worlds.scenes(world)).get(self.scene)
+            earlier = self._timeline
+            if world.timeline != earlier:
+                self._timeline = world.timeline
+                events = None
+                if earlier not in world.ancestors:
+                    events = await self._recent(world)
+                self._seen = max(self._seen if events is None else 0, world.beginnings[-1] - 1)
+                await self._tell_state(world, scene, events)
+            else:
+                await self._tell_state(world, scene, None)
+            log = log_of(await worlds.account(world.timeline, self.player))
+            while events_now := await worlds.witnessed(log, self._seen, _BATCH):
+                for event in events_now:
+                    self.emit(_scene_event(event))
+                self._seen = events_now[-1].seq
+
+    async def _recent(self, world: World) -> list[SceneEvent]:
+        """Return the last events that the player witnessed before this timeline began."""
+        worlds = self._services.stores.worlds
+        ids = [player_account(timeline, self.player) for timeline in reversed(world.ancestors)]
+        accounts = await worlds.accounts(ids)
+        found: list[PerceivedEvent] = []
+        for account in ids:
+            if account in accounts and len(found) < _RECENT:
+                latest = await worlds.witnessed_last(log_of(accounts[account]), _RECENT)
+                found = [*latest, *found]
+        return [_scene_event(event) for event in found[-_RECENT:]]
+
+    async def _tell_state(
+        self, world: World, scene: Scene | None, events: list[SceneEvent] | None
+    ) -> None:
+        members = await self._members(scene)
+        here = scene is not None and self.player in scene.players
+        place = "" if scene is None else scene.place
+        state = (world.timeline, place, here, members)
+        if state == self._last_state and events is None:
+            return
+        self._last_state = state
+        self.emit(
+            SceneState(
+                world=self.world,
+                scene=self.scene,
+                place=place,
+                time=world.clock.at(self._services.runtime.clock.now()),
+                here=here,
+                members=members if here else [],
+                timeline=str(world.timeline),
+                events=events,
+            )
+        )
+
+    async def _members(self, scene: Scene | None) -> list[SceneMember]:
+        if scene is None:
+            return []
+        companions = await self._services.stores.companions.named(list(scene.minds))
+        return [
+            *(SceneMember("player", player, player) for player in scene.players),
+            *(
+                SceneMember("mind", slug, companions[slug].name)
+                for slug in scene.minds
+                if slug in companions
+            ),
+        ]
+
+
+def _scene_event(one: PerceivedEvent) -> SceneEvent:
+    event = one.event
+    return SceneEvent(
+        id=event.id,
+        event_type=one.type,
+        kind=one.memory_type,
+        text=event.text,
+        how=event.how,
+        actor=event.actor,
+        to=list(event.addressed),
+        volume=one.volume,
+        scene=one.scene,
+        place=event.place,
+        at=one.happened_at,
+        fields=dict(one.fields),
+    )

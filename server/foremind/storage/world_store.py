@@ -1,0 +1,825 @@
+"""Stores worlds: their timelines, scenes and events, and what minds perceive of these."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from math import inf
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from pgvector import HalfVector
+
+from foremind.domain.announcements import WorldChanged
+from foremind.domain.companion import Companion
+from foremind.domain.errors import Conflict, InvalidMessage, NotFound
+from foremind.domain.relationship import companion_id_of, relationship_id_of, user_id_of
+from foremind.domain.step import RULES_PLACE
+from foremind.domain.turn import MemoryType
+from foremind.domain.user import NO_NAME, name_of
+from foremind.domain.world import (
+    How,
+    NewEvent,
+    Perceived,
+    Scene,
+    TurnOrder,
+    Volume,
+    Witness,
+    WorldClock,
+    WorldRules,
+    audience_of,
+    log_of,
+    narrate,
+    player_account,
+    timeline_account,
+)
+from foremind.storage.companion_store import companion_of
+from foremind.storage.database import Database, DatabaseConnection
+from foremind.storage.relationship_transaction import RelationshipTransaction
+
+Vector = npt.NDArray[np.float32]
+_MAX_PERCEIVED = 256  # events that one transaction turns into what a mind remembers
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A world as stored.
+
+    `timeline` is going on, `ancestors` came before it, the oldest first. `beginnings` are the
+    numbers of the first event of each, `next_seq` that of the next event.
+    """
+
+    name: str
+    timeline: int
+    ancestors: Sequence[int]
+    beginnings: Sequence[int]
+    next_seq: int
+    clock: WorldClock
+    rules: WorldRules
+    version: int
+
+    @property
+    def lineage(self) -> list[int]:
+        """The timelines that this world's past consists of, the oldest first."""
+        return [*self.ancestors, self.timeline]
+
+    @property
+    def ends(self) -> list[float]:
+        """The number of the last event of each timeline of the past; infinity for the last."""
+        return [*(beginning - 1 for beginning in self.beginnings[1:]), inf]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWorldEvent:
+    """An event as stored; `witnesses` are relationships."""
+
+    timeline: int
+    seq: int
+    id: str
+    type: str
+    memory_type: MemoryType
+    actor: str
+    text: str
+    to: Sequence[str]
+    volume: Volume
+    scene: str
+    place: str
+    at: datetime
+    fields: Mapping[str, object]
+    sources: Sequence[str]
+    witnesses: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class PerceivedEvent:
+    """What somebody witnessed; `vector` is that of the text, if anybody has asked yet."""
+
+    timeline: int
+    seq: int
+    event: Perceived
+    type: str
+    memory_type: MemoryType
+    volume: Volume
+    scene: str
+    happened_at: datetime
+    fields: Mapping[str, object]
+    vector: Vector | None
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenEvents:
+    """The ids of forgotten events, the slugs of the companions whose minds witnessed them by id,
+    and the timelines in which they had happened.
+    """
+
+    ids: Sequence[str]
+    companions: Mapping[int, str]
+    timelines: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Perception:
+    """A line of what a mind perceived lately; `own`: the mind said it."""
+
+    turn_id: int
+    own: bool
+    text: str
+
+
+class WorldStore:
+    """Reads and writes worlds."""
+
+    def __init__(self, database: Database, fingerprint: str) -> None:
+        self._database = database
+        self._fingerprint = fingerprint
+
+    async def find(self, name: str) -> World:
+        """Return a world.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        row = await self._database.row("find_world", name)
+        if row is None:
+            raise _no_world()
+        return _world(row)
+
+    async def put(
+        self,
+        name: str,
+        now: datetime,
+        clock: WorldClock | None = None,
+        rules: WorldRules | None = None,
+    ) -> tuple[World, bool]:
+        """Create a world, or change what is given of it; return it, and whether it is new."""
+        async with self._database.transaction() as connection:
+            row = await self._locked(connection, name)
+            if row is None:
+                world = World(
+                    name,
+                    await _begin_timeline(connection, name, (), 1),
+                    (),
+                    (1,),
+                    1,
+                    clock or WorldClock(now, now),
+                    rules or WorldRules(),
+                    1,
+                )
+                if await _insert_world(connection, world):
+                    return world, True
+                raise Conflict("world: another request has just created it", param="world")
+            known = _world(row)
+            world = replace(
+                known,
+                clock=known.clock if clock is None else clock,
+                rules=known.rules if rules is None else rules,
+            )
+            await _change_world(connection, world)
+        return world, False
+
+    async def put_scene(self, name: str, scene: Scene) -> None:
+        """Set who is in a scene.
+
+        Raises:
+            NotFound: there is no such world.
+        """
+        async with self._database.transaction() as connection:
+            world = _world(await self._locked(connection, name) or _raise(_no_world()))
+            await connection.execute(
+                "put_scene",
+                world.timeline,
+                scene.name,
+                scene.place,
+                list(scene.players),
+                list(scene.minds),
+                msgspec.json.encode(scene.positions).decode(),
+                msgspec.json.encode(scene.turn_order).decode(),
+            )
+            await _change_world(connection, world)
+
+    async def scenes(self, world: World) -> dict[str, Scene]:
+        """Return the scenes of a world by name."""
+        return _scenes(await self._database.rows("scenes_of_timeline", world.timeline))
+
+    async def report(
+        self,
+        name: str,
+        events: Sequence[NewEvent],
+        now: datetime,
+    ) -> list[bool]:
+        """Store what happens in a world, each event with those who witness it at this moment.
+
+        Returns:
+            Of each event whether it is new: one whose id is stored changes nothing.
+
+        Raises:
+            NotFound: there is no such world.
+            InvalidMessage: an event names a scene or an event that there is not.
+        """
+        async with self._database.transaction() as connection:
+            world = _world(await self._locked(connection, name) or _raise(_no_world()))
+            await act_for(connection, world.lineage)
+            scenes = _scenes(await connection.rows("scenes_of_timeline", world.timeline))
+            known = {
+                row["id"]
+                for row in await connection.rows(
+                    "known_events", world.lineage, [event.id for event in events]
+                )
+            }
+            fresh: dict[str, NewEvent] = {}
+            new = []
+            for event in events:
+                new.append(event.id not in known and event.id not in fresh)
+                if new[-1]:
+                    fresh[event.id] = event
+            if fresh:
+                found = await connection.rows("companions_named", _names(events, scenes))
+                companions = {row["slug"]: companion_of(row) for row in found}
+                writer = _EventWriter(connection, world, scenes, companions, now)
+                await writer.write(list(fresh.values()))
+        return new
+
+    async def events(self, world: World, ids: Sequence[str]) -> list[StoredWorldEvent]:
+        """Return those of some events that happened in a world, in order, for its host."""
+        async with self._database.transaction() as connection:
+            await act_for(connection, world.lineage)
+            return await events_of(connection, world.lineage, ids)
+
+    async def witnessed(self, relationship_id: int, after: int, limit: int) -> list[PerceivedEvent]:
+        """Return what a relationship witnessed after an event, oldest first."""
+        rows = await self._database.for_relationship(relationship_id).rows(
+            "witnessed_after", relationship_id, after, limit, self._fingerprint
+        )
+        return [_perceived(row) for row in rows]
+
+    async def witnessed_last(self, relationship_id: int, limit: int) -> list[PerceivedEvent]:
+        """Return the last that a relationship witnessed, oldest first."""
+        rows = await self._database.for_relationship(relationship_id).rows(
+            "witnessed_last", relationship_id, limit, self._fingerprint
+        )
+        return [_perceived(row) for row in reversed(rows)]
+
+    async def accounts(self, ids: Sequence[str]) -> dict[str, int]:
+        """Return those of some accounts that exist, by the ids that no client can name."""
+        rows = await self._database.rows("accounts", list(ids))
+        return {row["external_id"]: row["id"] for row in rows}
+
+    async def account(self, timeline: int, player: str | None) -> int:
+        """Return the account of a timeline, or of a player in it, which is created if needed."""
+        if player is None:
+            return timeline
+        async with self._database.transaction() as connection:
+            return (await _accounts(connection, timeline, [player]))[player]
+
+    async def existing(self, relationships: Sequence[int]) -> set[int]:
+        """Return which of some relationships exist."""
+        rows = await self._database.rows("existing_minds", list(relationships))
+        return {row["id"] for row in rows}
+
+    async def begin_mind(self, relationship_id: int, source: int | None) -> None:
+        """Let a mind begin with nothing, or with what another one remembers, unless it exists."""
+        account, companion = user_id_of(relationship_id), companion_id_of(relationship_id)
+        if source is None:
+            await self._database.execute("insert_mind", relationship_id, account, companion)
+            return
+        async with self._database.transaction(source) as connection:
+            if await connection.row("copy_mind", relationship_id, account, source) is not None:
+                await connection.raw.execute(f"SET LOCAL foremind.copy = '{relationship_id}'")
+                await connection.execute("copy_relationship", source, relationship_id)
+
+    async def perceived_seq(self, relationship_id: int) -> int | None:
+        """Return the last event that a mind has perceived; None if there is no such mind."""
+        seq: int | None = await self._database.value("find_mind", relationship_id)
+        return seq
+
+    async def store_vectors(
+        self, relationship_id: int, vectors: Mapping[tuple[int, int], Vector]
+    ) -> None:
+        """Store the vectors of events by timeline and number, for all who witnessed them."""
+        async with self._database.transaction(relationship_id) as connection:
+            await connection.execute(
+                "store_event_vectors",
+                self._fingerprint,
+                [timeline for timeline, _ in vectors],
+                [seq for _, seq in vectors],
+                [HalfVector(vector) for vector in vectors.values()],
+            )
+
+    async def perceive(
+        self,
+        mind: int,
+        events: Sequence[PerceivedEvent],
+        vectors: Sequence[Vector],
+        names: Mapping[str, str],
+        now: datetime,
+    ) -> list[int]:
+        """Let a mind perceive events, with their vectors; return the new turns.
+
+        They wait to become memories. What was forgotten meanwhile is not perceived.
+
+        Raises:
+            NotFound: there is no such mind.
+        """
+        async with RelationshipTransaction.begin(self._database, mind) as transaction:
+            connection = transaction.connection
+            there = await _remaining(connection, events)
+            kept = [
+                (event, vector)
+                for event, vector in zip(events, vectors, strict=True)
+                if event.event.id in there
+            ]
+            rows = await connection.rows(
+                "insert_perceptions",
+                mind,
+                user_id_of(mind),
+                ["companion" if _is_own(event) else "user" for event, _ in kept],
+                [event.event.id for event, _ in kept],
+                [event.memory_type for event, _ in kept],
+                [narrate(event.event, names) for event, _ in kept],
+                [event.happened_at for event, _ in kept],
+                [HalfVector(vector) for _, vector in kept],
+            )
+            turns = [row["id"] for row in rows]
+            await connection.execute("set_perceived", mind, events[-1].seq)
+            await connection.execute("enqueue_turns", mind, "ingest", turns, RULES_PLACE, now)
+        return turns
+
+    async def forget(self, world: World, ids: Sequence[str]) -> ForgottenEvents:
+        """Delete what happened in events, and in all that pass them on or were made of them.
+
+        Minds that have not perceived them never will.
+
+        Raises:
+            NotFound: none of the events has happened in the world.
+        """
+        async with self._database.transaction() as connection:
+            rows = await connection.rows("timelines_of_family", world.lineage)
+            pasts = {row["id"]: {row["id"], *row["ancestors"]} for row in rows}
+            await act_for(connection, pasts)
+            rows = await connection.rows("events_named", world.lineage, list(ids))
+            found: dict[tuple[int, int], Any] = {}
+            timelines: set[int] = set()
+            while rows:
+                fresh = [row for row in rows if (row["timeline_id"], row["seq"]) not in found]
+                found |= {(row["timeline_id"], row["seq"]): row for row in fresh}
+                rows = []
+                for of in {row["timeline_id"] for row in fresh}:
+                    named = [row["id"] for row in fresh if row["timeline_id"] == of]
+                    later = [timeline for timeline, past in pasts.items() if of in past]
+                    timelines.update(later)
+                    rows += await connection.rows("events_made_of", later, named)
+            for timeline in {timeline for timeline, _ in found}:
+                gone = [row for (of, _), row in found.items() if of == timeline]
+                await connection.execute(
+                    "forget_world_events",
+                    timeline,
+                    [row["seq"] for row in gone],
+                    sorted({known for row in gone for known in row["witnesses"]}),
+                )
+        if not found:
+            raise NotFound("id: expected the id of an event of this world", param="id")
+        witnesses = {known for row in found.values() for known in row["witnesses"]}
+        rows = await self._database.rows(
+            "slugs_of_companions", sorted({companion_id_of(witness) for witness in witnesses})
+        )
+        return ForgottenEvents(
+            sorted({row["id"] for row in found.values()}),
+            {row["id"]: row["slug"] for row in rows},
+            sorted(timelines),
+        )
+
+    async def minds_of(self, timelines: Sequence[int], companions: Iterable[int]) -> list[int]:
+        """Return the minds that some companions have in some timelines."""
+        rows = await self._database.rows("accounts_of_timelines", list(timelines))
+        accounts = [*timelines, *(row["id"] for row in rows)]
+        minds = [
+            relationship_id_of(account, companion)
+            for companion in companions
+            for account in accounts
+        ]
+        return sorted(await self.existing(minds))
+
+    async def turns_of(self, mind: int, events: Sequence[str]) -> list[int]:
+        """Return what a mind has perceived of some events."""
+        rows = await self._database.for_relationship(mind).rows(
+            "turns_of_events", mind, list(events)
+        )
+        return [row["id"] for row in rows]
+
+    async def events_of_memories(self, mind: int, memories: Sequence[int]) -> list[str]:
+        """Return the events that some memories of a mind were made of."""
+        rows = await self._database.for_relationship(mind).rows(
+            "events_of_memories", mind, list(memories)
+        )
+        return [row["event_id"] for row in rows]
+
+    async def unfinished(self, mind: int) -> list[int]:
+        """Return the turns of a mind that wait to become memories."""
+        rows = await self._database.rows("unfinished_perceptions", mind)
+        return [row["turn_id"] for row in rows]
+
+    async def perceptions(self, mind: int, limit: int) -> list[Perception]:
+        """Return what a mind perceived last, oldest first."""
+        rows = await self._database.for_relationship(mind).rows("perceptions", mind, limit)
+        return [Perception(row["id"], row["own"], row["content"]) for row in rows]
+
+    async def save(self, name: str, save: str, now: datetime) -> None:
+        """Name this moment of a world: what follows is another timeline.
+
+        Raises:
+            NotFound: there is no such world.
+        """
+        async with self._database.transaction() as connection:
+            world = _world(await self._locked(connection, name) or _raise(_no_world()))
+            time = world.clock.at(now)
+            await connection.execute(
+                "insert_save", name, save, world.timeline, time, world.clock.factor, now
+            )
+            await _continue(connection, world, world.lineage, world.clock)
+
+    async def roll_back(self, name: str, save: str, now: datetime) -> None:
+        """Let a world go on from a moment; nothing that happened since has happened.
+
+        Raises:
+            NotFound: there is no such world or moment.
+        """
+        async with self._database.transaction() as connection:
+            world = _world(await self._locked(connection, name) or _raise(_no_world()))
+            row = await connection.row("find_save", name, save) or _raise(_no_save())
+            clock = WorldClock(row["clock_time"], now, row["clock_factor"])
+            await _continue(connection, world, [*row["ancestors"], row["timeline_id"]], clock)
+
+    async def branch(self, name: str, save: str, branch: str, now: datetime) -> None:
+        """Begin another world at a moment of this one.
+
+        Raises:
+            NotFound: there is no such world or moment.
+            Conflict: there is a world of that name.
+        """
+        async with self._database.transaction() as connection:
+            known = _world(await self._locked(connection, name) or _raise(_no_world()))
+            saved = await connection.row("find_save", name, save) or _raise(_no_save())
+            past = [*saved["ancestors"], saved["timeline_id"]]
+            begun = known.next_seq
+            timeline = await _begin_timeline(connection, branch, past, begun)
+            clock = WorldClock(saved["clock_time"], now, saved["clock_factor"])
+            world = World(branch, timeline, past, (), begun, clock, known.rules, 1)
+            if not await _insert_world(connection, world):
+                raise Conflict("world: expected the name of no world yet", param="world")
+            await connection.execute("copy_scenes", timeline, saved["timeline_id"])
+
+    async def saves(self, name: str) -> list[tuple[str, datetime, datetime]]:
+        """Return the named moments of a world, the latest first: name, real time, world time."""
+        rows = await self._database.rows("saves_of_world", name)
+        return [(row["name"], row["saved_at"], row["clock_time"]) for row in rows]
+
+    async def _locked(self, connection: DatabaseConnection, name: str) -> Any:
+        await connection.row("lock_world", name)
+        return await connection.row("find_world", name)
+
+
+async def act_for(connection: DatabaseConnection, timelines: Iterable[int]) -> None:
+    """Make the events of some timelines visible to a transaction of their host."""
+    listed = ",".join(str(int(timeline)) for timeline in timelines)
+    await connection.raw.execute(f"SET LOCAL foremind.timelines = '{{{listed}}}'")
+
+
+async def events_of(
+    connection: DatabaseConnection, timelines: Sequence[int], ids: Sequence[str]
+) -> list[StoredWorldEvent]:
+    """Return those of some events that happened in some timelines, in order."""
+    rows = await connection.rows("world_events", list(timelines), list(ids))
+    return [
+        StoredWorldEvent(
+            row["timeline_id"],
+            row["seq"],
+            row["id"],
+            row["type"],
+            row["memory_type"],
+            row["actor"],
+            row["content"],
+            row["addressed"],
+            row["volume"],
+            row["scene"],
+            row["place"],
+            row["happened_at"],
+            msgspec.json.decode(row["fields"]),
+            row["sources"],
+            row["witnesses"],
+        )
+        for row in rows
+    ]
+
+
+def _names(events: Sequence[NewEvent], scenes: Mapping[str, Scene]) -> list[str]:
+    """Return all names that may be those of minds."""
+    found = {mind for scene in scenes.values() for mind in scene.minds}
+    for event in events:
+        found |= {event.actor, *event.to, *(event.audience or ())}
+    return sorted(found)
+
+
+class _EventWriter:
+    """Stores events of one world within a transaction that has locked it."""
+
+    def __init__(
+        self,
+        connection: DatabaseConnection,
+        world: World,
+        scenes: Mapping[str, Scene],
+        companions: Mapping[str, Companion],
+        now: datetime,
+    ) -> None:
+        self._connection = connection
+        self._world = world
+        self._scenes = scenes
+        self._companions = companions
+        self._now = now
+
+    async def write(self, events: Sequence[NewEvent]) -> None:
+        """Store events that are not stored.
+
+        Raises:
+            InvalidMessage: one names a scene or an event that there is not.
+        """
+        world, connection = self._world, self._connection
+        for event in events:
+            if event.scene and event.scene not in self._scenes:
+                raise InvalidMessage("scene: expected a scene of this world", param="scene")
+        audiences = [
+            audience_of(event, self._scenes, world.rules.ranges, self._companions)
+            for event in events
+        ]
+        accounts = await _accounts(connection, world.timeline, self._players(events, audiences))
+        chains = await self._chains(events)
+        time = world.clock.at(self._now)
+        moments = [event.at or time for event in events]
+        latest = max(moments)
+        row = await connection.row(
+            "take_event_numbers",
+            world.name,
+            len(events),
+            latest if latest > time else None,
+            self._now,
+        )
+        assert row is not None  # it is locked
+        numbers = range(row["first"], row["first"] + len(events))
+        witnesses = [
+            self._relationships(event, audience, accounts)
+            for event, audience in zip(events, audiences, strict=True)
+        ]
+        await connection.execute(
+            "insert_world_events",
+            world.timeline,
+            list(numbers),
+            [event.id for event in events],
+            [event.type for event in events],
+            [event.memory_type for event in events],
+            [event.actor for event in events],
+            [self._actor(event, accounts) for event in events],
+            [_array(event.to) for event in events],
+            [event.volume for event in events],
+            [_array(chain) for chain in chains],
+            [event.text for event in events],
+            [msgspec.json.encode(event.fields).decode() for event in events],
+            [event.scene for event in events],
+            [self._scenes[event.scene].place if event.scene else "" for event in events],
+            moments,
+            [
+                _array([*event.sources, *([event.retells] if event.retells else ())])
+                for event in events
+            ],
+            [_array(found) for found in witnesses],
+        )
+        await connection.execute(
+            "insert_witnesses",
+            world.timeline,
+            [witness for found in witnesses for witness in found],
+            [seq for seq, found in zip(numbers, witnesses, strict=True) for _ in found],
+            [how for found in witnesses for how in found.values()],
+        )
+        connection.announce(WorldChanged(world.name))
+
+    def _players(
+        self, events: Sequence[NewEvent], audiences: Sequence[Mapping[Witness, How]]
+    ) -> list[str]:
+        """Return the players whose accounts are needed."""
+        found = {
+            witness.name
+            for audience in audiences
+            for witness in audience
+            if witness.kind == "player"
+        }
+        found |= {player for scene in self._scenes.values() for player in scene.players}
+        return sorted(found)
+
+    def _relationships(
+        self, event: NewEvent, audience: Mapping[Witness, How], accounts: Mapping[str, int]
+    ) -> dict[int, How]:
+        """Return the relationships of witnesses, and how they witness.
+
+        A character that has a mind for each player witnesses with the minds of those who are there.
+        """
+        found: dict[int, How] = {}
+        for witness, how in audience.items():
+            if witness.kind == "player":
+                found[log_of(accounts[witness.name])] = how
+                continue
+            companion = self._companions[witness.name]
+            if companion.settings.mind == "world":
+                found[relationship_id_of(self._world.timeline, companion.id)] = how
+                continue
+            for player in self._beside(event, audience):
+                found[relationship_id_of(accounts[player], companion.id)] = how
+        return found
+
+    def _beside(self, event: NewEvent, audience: Mapping[Witness, How]) -> list[str]:
+        """Return the players whose own minds of a character witness what it witnesses."""
+        if scene := self._scenes.get(event.scene):
+            return list(scene.players)
+        return [witness.name for witness in audience if witness.kind == "player"]
+
+    def _actor(self, event: NewEvent, accounts: Mapping[str, int]) -> int | None:
+        companion = self._companions.get(event.actor)
+        return None if companion is None else companion.id
+
+    async def _chains(self, events: Sequence[NewEvent]) -> list[list[str]]:
+        """Return from whom the actor of each event has what it passes on, the nearest first.
+
+        Raises:
+            InvalidMessage: an event passes on one that there is not.
+        """
+        retold = [event.retells for event in events if event.retells is not None]
+        if not retold:
+            return [[] for _ in events]
+        rows = await self._connection.rows("world_events", self._world.lineage, retold)
+        known = {row["id"]: row for row in rows}
+        batch = {event.id: event for event in events}
+        chains: dict[str, list[str]] = {}
+        for event in events:
+            source = known.get(event.retells) if event.retells else None
+            chains[event.id] = []
+            if source is not None:
+                if source["memory_type"] == "conversation" and source["actor"] != event.actor:
+                    chains[event.id] = [source["actor"], *source["chain"]]
+            elif event.retells in batch and event.retells in chains:
+                earlier = batch[event.retells]
+                if earlier.is_speech and earlier.actor != event.actor:
+                    chains[event.id] = [earlier.actor, *chains[earlier.id]]
+            elif event.retells:
+                raise InvalidMessage(
+                    "retells: expected the id of an earlier event of this world", param="retells"
+                )
+        return [chains[event.id] for event in events]
+
+
+def _array(values: Iterable[object]) -> str:
+    """Return the text of an array, as arrays of arrays have one length in PostgreSQL."""
+    quoted = (
+        str(value)
+        if isinstance(value, int)
+        else '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+        for value in values
+    )
+    return "{" + ",".join(quoted) + "}"
+
+
+async def _accounts(
+    connection: DatabaseConnection, timeline: int, players: Collection[str]
+) -> dict[str, int]:
+    """Return the accounts of players in a timeline, which are created if needed."""
+    ids = {player_account(timeline, player): player for player in players}
+    rows = list(await connection.rows("accounts", list(ids)))
+    missing = set(ids) - {row["external_id"] for row in rows}
+    if missing:
+        ordered = sorted(missing)
+        rows += await connection.rows(
+            "insert_accounts",
+            ordered,
+            [name_of(None, ids[account]) for account in ordered],
+            timeline,
+        )
+    return {ids[row["external_id"]]: row["id"] for row in rows}
+
+
+async def _begin_timeline(
+    connection: DatabaseConnection, world: str, ancestors: Sequence[int], begun_seq: int
+) -> int:
+    """Begin a timeline after others; return its number, which is that of its account."""
+    account = timeline_account(world, uuid4().hex)
+    (row,) = await connection.rows("insert_accounts", [account], [NO_NAME], None)
+    await connection.execute("insert_timeline", row["id"], world, list(ancestors), begun_seq)
+    return int(row["id"])
+
+
+async def _insert_world(connection: DatabaseConnection, world: World) -> bool:
+    clock = world.clock
+    row = await connection.row(
+        "insert_world",
+        world.name,
+        world.timeline,
+        world.next_seq,
+        clock.time,
+        clock.set_at,
+        clock.factor,
+        msgspec.json.encode(world.rules).decode(),
+    )
+    return row is not None
+
+
+async def _change_world(connection: DatabaseConnection, world: World) -> None:
+    clock, rules = world.clock, msgspec.json.encode(world.rules).decode()
+    await connection.execute(
+        "change_world", world.name, clock.time, clock.set_at, clock.factor, rules, world.timeline
+    )
+    connection.announce(WorldChanged(world.name))
+
+
+async def _continue(
+    connection: DatabaseConnection, world: World, past: Sequence[int], clock: WorldClock
+) -> None:
+    """Let a world go on after some timelines, with the scenes of the last of them."""
+    timeline = await _begin_timeline(connection, world.name, past, world.next_seq)
+    await connection.execute("copy_scenes", timeline, past[-1])
+    await _change_world(connection, replace(world, timeline=timeline, clock=clock))
+
+
+def _world(row: Any) -> World:
+    return World(
+        row["name"],
+        row["timeline_id"],
+        row["ancestors"],
+        row["beginnings"],
+        row["next_seq"],
+        WorldClock(row["clock_time"], row["clock_set_at"], row["clock_factor"]),
+        msgspec.json.decode(row["rules"], type=WorldRules),
+        row["version"],
+    )
+
+
+def _scenes(rows: Iterable[Any]) -> dict[str, Scene]:
+    return {
+        row["name"]: Scene(
+            row["name"],
+            row["place"],
+            row["players"],
+            row["minds"],
+            msgspec.json.decode(row["positions"]),
+            msgspec.json.decode(row["turn_order"], type=TurnOrder),
+        )
+        for row in rows
+    }
+
+
+async def _remaining(connection: DatabaseConnection, events: Sequence[PerceivedEvent]) -> set[str]:
+    """Return which events nobody has forgotten, and nobody does until the transaction ends."""
+    timeline, numbers = events[0].timeline, [event.seq for event in events]
+    await act_for(connection, [timeline])
+    rows = await connection.rows("remaining_events", timeline, numbers)
+    return {row["id"] for row in rows}
+
+
+def _is_own(event: PerceivedEvent) -> bool:
+    return event.event.how == "own" or event.memory_type != "conversation"
+
+
+def _perceived(row: Any) -> PerceivedEvent:
+    how, spoken = row["how"], row["memory_type"] == "conversation"
+    by_mind = row["actor_id"] is not None
+    vector = row["vector"]
+    return PerceivedEvent(
+        row["timeline_id"],
+        row["seq"],
+        Perceived(
+            how,
+            row["id"],
+            row["actor"],
+            row["addressed"],
+            row["chain"],
+            row["content"],
+            row["place"],
+            spoken,
+            bool(row["chain"]) or row["type"] in ("tell", "told") or (by_mind and how == "told"),
+        ),
+        row["type"],
+        row["memory_type"],
+        row["volume"],
+        row["scene"],
+        row["happened_at"],
+        msgspec.json.decode(row["fields"]),
+        None if vector is None else np.asarray(vector.to_numpy(), np.float32),
+    )
+
+
+def _no_world() -> NotFound:
+    return NotFound("world: expected the name of a world of yours", param="world")
+
+
+def _no_save() -> NotFound:
+    return NotFound("save: expected the name of a saved moment of this world", param="save")
+
+
+def _raise(error: Exception) -> Any:
+    raise error

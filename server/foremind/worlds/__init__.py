@@ -1,0 +1,1 @@
+"""Worlds: minds that share a place, and know what they witnessed."""

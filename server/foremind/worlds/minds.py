@@ -1,0 +1,267 @@
+"""Minds: what characters of a world know. A mind perceives what it witnessed when somebody asks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+
+from foremind.domain.companion import Companion
+from foremind.domain.errors import InvalidMessage
+from foremind.domain.policy import Policy, policy_for
+from foremind.domain.relationship import Relationship, relationship_id_of
+from foremind.domain.settings.setting_levels import effective_settings
+from foremind.domain.user import NO_NAME, UTC
+from foremind.domain.world import player_account
+from foremind.llm.prompt.assembly import MAX_TURNS, AssembledPrompt
+from foremind.llm.prompt.character import macro_values
+from foremind.llm.prompt.layout import PastTurn
+from foremind.memory.ingest import MemoryIngester
+from foremind.retrieval.embedding.service import Priority
+from foremind.runtime.services import RuntimeServices
+from foremind.storage.stores import Stores
+from foremind.storage.world_store import World
+from foremind.typeahead.context_builder import ContextServices, RetrievalScope
+from foremind.typeahead.context_cache import CacheKey, PreparedContext
+from foremind.typeahead.draft_lore import lore_for
+from foremind.typeahead.prefetch_policy import normalise
+from foremind.typeahead.prompt_builder import ConversationSnapshot, build_prompt
+
+_BATCH = 256  # events that are perceived in one transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Mind:
+    """A mind that has perceived what it witnessed, as of its relationship's versions.
+
+    `companion` and `policy` have the settings in force; `now` is the time of the world.
+    """
+
+    world: World
+    relationship: Relationship
+    companion: Companion
+    policy: Policy
+    history: Sequence[PastTurn]
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """What a mind's model is given for a draft, and what was recalled for that."""
+
+    mind: Mind
+    context: PreparedContext
+    assembled: AssembledPrompt
+
+
+class Minds:
+    """Brings minds up to date, and assembles what their models are given."""
+
+    def __init__(
+        self,
+        runtime: RuntimeServices,
+        stores: Stores,
+        context: ContextServices,
+        ingester: MemoryIngester,
+    ) -> None:
+        self._runtime = runtime
+        self._stores = stores
+        self._context = context
+        self._ingester = ingester
+
+    async def mind(self, world: World, slug: str, player: str | None) -> Mind:
+        """Return a mind that has perceived all that it witnessed by now.
+
+        Args:
+            player: whose mind it is, of a character that has one for each player.
+
+        Raises:
+            NotFound: there is no such companion.
+            InvalidMessage: it has a mind for each player, and none is named.
+            StorageUnavailable, Overloaded: try again later.
+        """
+        base = await self._stores.companions.find(slug)
+        if base.settings.mind == "world":
+            player = None
+        elif player is None:
+            raise InvalidMessage(
+                "player: expected the id of one, as this companion has a mind for each",
+                param="player",
+            )
+        relationship_id = await self._perceived(world, base, player)
+        relationship = await self._stores.relationships.find_any(relationship_id)
+        settings = effective_settings(base.settings, relationship.settings, self._runtime.settings)
+        perceptions = await self._stores.worlds.perceptions(relationship_id, MAX_TURNS)
+        return Mind(
+            world,
+            relationship,
+            replace(base, settings=settings),
+            policy_for(settings, self._runtime.settings),
+            [
+                PastTurn("companion" if said.own else "user", said.text, said.turn_id)
+                for said in perceptions
+            ],
+            world.clock.at(self._runtime.clock.now()),
+        )
+
+    async def think(
+        self, mind: Mind, draft: str, speaker: str, priority: Priority = Priority.REQUEST
+    ) -> Thought:
+        """Return what a mind's model is given for what somebody says to it, or for a draft of it.
+
+        Args:
+            speaker: the name of who says it; "" for a draft that nobody says.
+
+        Raises:
+            Overloaded: the embedding queue is full.
+        """
+        prepared = await self._recalled(mind, draft, priority)
+        message = f"{speaker}: {draft}" if speaker else draft
+        return _thought(mind, prepared, mind.history, message)
+
+    async def react(self, mind: Mind, text: str, priority: Priority = Priority.ENTER) -> Thought:
+        """Return what a mind's model is given for the last thing that it perceived.
+
+        Args:
+            text: what is recalled for; that of what it reacts to.
+
+        Raises:
+            Overloaded: the embedding queue is full.
+        """
+        prepared = await self._recalled(mind, text, priority)
+        *before, last = mind.history or [PastTurn("user", text)]
+        return _thought(mind, prepared, before, last.content)
+
+    async def _recalled(self, mind: Mind, text: str, priority: Priority) -> PreparedContext:
+        scope = self._scope(mind)
+        return await self._context.builder.prepare(normalise(text), lambda: scope, priority)
+
+    def _scope(self, mind: Mind) -> RetrievalScope:
+        relationship, companion, policy = mind.relationship, mind.companion, mind.policy
+        return RetrievalScope(
+            relationship.id,
+            companion.id,
+            # What it perceived says itself who said it.
+            "",
+            CacheKey(
+                memory_version=relationship.memory_version,
+                layers_version=-1,
+                companion_version=companion.version,
+                model="",
+                embedding=self._context.embedder.manifest.fingerprint,
+                recall_policy=policy.recall,
+                layer_policy=policy.layers,
+            ),
+            UTC,
+            lore=partial(
+                lore_for,
+                self._context.lorebooks,
+                companion,
+                policy.layers,
+                macro_values(companion, NO_NAME, mind.world.name),
+                mind.history,
+            ),
+            now=mind.now,
+        )
+
+    async def _perceived(self, world: World, companion: Companion, player: str | None) -> int:
+        """Let a mind perceive all that it witnessed; return its relationship."""
+        worlds = self._stores.worlds
+        past = await self._through_time(world, companion, player)
+        mind = past[-1]
+        assert mind is not None  # accounts in the timeline that is going on are created
+        seq = await worlds.perceived_seq(mind)
+        if seq is None:
+            await self._begin(world, past)
+            seq = await worlds.perceived_seq(mind)
+        await self._perceive(mind, seq or 0, world, past)
+        await self._remember(mind)
+        return mind
+
+    async def _through_time(
+        self, world: World, companion: Companion, player: str | None
+    ) -> list[int | None]:
+        """Return a mind's relationship in each timeline of its world's past, oldest first.
+
+        None where its player was not there. The last is that of the timeline that is going on.
+        """
+        if player is None:
+            accounts: list[int | None] = [*world.lineage]
+        else:
+            ids = [player_account(timeline, player) for timeline in world.ancestors]
+            known = await self._stores.worlds.accounts(ids)
+            accounts = [known.get(account) for account in ids]
+            accounts.append(await self._stores.worlds.account(world.timeline, player))
+        return [
+            None if account is None else relationship_id_of(account, companion.id)
+            for account in accounts
+        ]
+
+    async def _begin(self, world: World, past: Sequence[int | None]) -> None:
+        """Let a mind begin with what it remembered in the past of its timeline."""
+        worlds, mind = self._stores.worlds, past[-1]
+        assert mind is not None
+        existing = await worlds.existing([known for known in past[:-1] if known is not None])
+        for place in range(len(past) - 2, -1, -1):
+            source = past[place]
+            if source in existing:
+                seq = await worlds.perceived_seq(source) or 0
+                await self._perceive(source, seq, world, past[: place + 1])
+                await self._remember(source)
+                await worlds.begin_mind(mind, source)
+                return
+        await worlds.begin_mind(mind, None)
+
+    async def _perceive(
+        self, mind: int, after: int, world: World, witnesses: Sequence[int | None]
+    ) -> None:
+        """Let a mind perceive what it witnessed after an event.
+
+        One vector serves all who witnessed an event: it is made when the first perceives it.
+
+        Args:
+            witnesses: its relationship in each timeline of its world's past, oldest first.
+        """
+        worlds, now = self._stores.worlds, self._runtime.clock.now()
+        names: dict[str, str] | None = None
+        for witness, end in zip(witnesses, world.ends, strict=False):
+            if witness is None or after >= end:
+                continue
+            while events := await worlds.witnessed(witness, after, _BATCH):
+                if names is None:
+                    companions = await self._stores.companions.list()
+                    names = {companion.slug: companion.name for companion in companions}
+                made = {
+                    (event.timeline, event.seq): await self._context.embedder.embed_passage(
+                        event.event.text
+                    )
+                    for event in events
+                    if event.vector is None
+                }
+                if made:
+                    await worlds.store_vectors(witness, made)
+                vectors = [
+                    event.vector if event.vector is not None else made[event.timeline, event.seq]
+                    for event in events
+                ]
+                await worlds.perceive(mind, events, vectors, names, now)
+                after = events[-1].seq
+
+    async def _remember(self, mind: int) -> None:
+        """Make memories of what a mind has perceived, and wait for it."""
+        if turns := await self._stores.worlds.unfinished(mind):
+            await self._ingester.ingest_turns(mind, turns)
+
+
+def _thought(
+    mind: Mind, prepared: PreparedContext, history: Sequence[PastTurn], message: str
+) -> Thought:
+    assembled = build_prompt(
+        mind.companion,
+        mind.policy.layers,
+        ConversationSnapshot(NO_NAME, history, mind.now),
+        prepared.standing,
+        prepared,
+        message,
+        prepared.lore,
+    )
+    return Thought(mind, prepared, assembled)

@@ -1,0 +1,265 @@
+-- name: find_world
+-- Reads a world, and the timelines that come before its own.
+SELECT world.name, world.timeline_id, timeline.ancestors, 
+    ARRAY(
+        SELECT past.begun_seq FROM timelines AS past
+        WHERE past.id = ANY (timeline.ancestors || timeline.id) ORDER BY past.begun_seq
+    ) AS beginnings, world.next_seq, world.version,
+    world.clock_time, world.clock_set_at, world.clock_factor, world.rules::text AS rules
+FROM worlds AS world JOIN timelines AS timeline ON timeline.id = world.timeline_id
+WHERE world.name = $1;
+
+-- name: lock_world
+-- Locks a world, so that its events have one order.
+SELECT name FROM worlds WHERE name = $1 FOR NO KEY UPDATE;
+
+-- name: insert_timeline
+-- Begins a timeline of a world.
+INSERT INTO timelines (id, world, ancestors, begun_seq) VALUES ($1, $2, $3, $4);
+
+-- name: insert_world
+-- Stores a new world; nothing if it exists.
+INSERT INTO worlds (name, timeline_id, next_seq, clock_time, clock_set_at, clock_factor, rules)
+VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING RETURNING name;
+
+-- name: change_world
+-- Sets what of a world is not to stay as it is.
+UPDATE worlds
+SET clock_time = $2, clock_set_at = $3, clock_factor = $4, rules = $5, timeline_id = $6,
+    version = version + 1
+WHERE name = $1;
+
+-- name: take_event_numbers
+-- Numbers the next events of a world, and moves its clock on.
+UPDATE worlds
+SET next_seq = next_seq + $2,
+    clock_time = CASE WHEN $3::timestamptz IS NULL THEN clock_time ELSE $3 END,
+    clock_set_at = CASE WHEN $3::timestamptz IS NULL THEN clock_set_at ELSE $4 END
+WHERE name = $1 RETURNING next_seq - $2 AS first;
+
+-- name: accounts
+-- Finds accounts by the ids that no client can name.
+SELECT external_id, id FROM users WHERE external_id = ANY ($1::text[]);
+
+-- name: insert_accounts
+-- Creates accounts, of players in a timeline or of a timeline; finds those created meanwhile.
+INSERT INTO users (external_id, name, timeline_id)
+SELECT external_id, name, $3::bigint FROM unnest($1::text[], $2::text[]) AS given (external_id, name)
+ON CONFLICT (external_id) DO UPDATE SET name = excluded.name
+RETURNING external_id, id;
+
+-- name: put_scene
+-- Sets who is in a scene, and where it is.
+INSERT INTO scenes (timeline_id, name, place, players, minds, positions, turn_order)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (timeline_id, name) DO UPDATE
+SET place = excluded.place, players = excluded.players, minds = excluded.minds,
+    positions = excluded.positions, turn_order = excluded.turn_order;
+
+-- name: scenes_of_timeline
+-- Lists the scenes of a timeline.
+SELECT name, place, players, minds, positions::text AS positions, turn_order::text AS turn_order
+FROM scenes
+WHERE timeline_id = $1 ORDER BY name;
+
+-- name: copy_scenes
+-- Gives a timeline the scenes of another.
+INSERT INTO scenes (timeline_id, name, place, players, minds, positions, turn_order)
+SELECT $1, name, place, players, minds, positions, turn_order FROM scenes AS other WHERE timeline_id = $2;
+
+-- name: known_events
+-- Lists which of some events happened in some timelines.
+SELECT id FROM world_events WHERE timeline_id = ANY ($1::bigint[]) AND id = ANY ($2::text[]);
+
+-- name: insert_world_events
+-- Stores what happened in a world, each event once.
+INSERT INTO world_events (
+    timeline_id, seq, id, type, memory_type, actor, actor_id, addressed, volume, chain, content,
+    fields, scene, place, happened_at, sources, witnesses
+)
+SELECT $1, given.seq, given.id, given.type, given.memory_type, given.actor, given.actor_id,
+    given.addressed::text[], given.volume, given.chain::text[], given.content, given.fields,
+    given.scene, given.place, given.happened_at, given.sources::text[], given.witnesses::bigint[]
+FROM unnest(
+    $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[],
+    $9::text[], $10::text[], $11::text[], $12::jsonb[], $13::text[], $14::text[],
+    $15::timestamptz[], $16::text[], $17::text[]
+) AS given (
+    seq, id, type, memory_type, actor, actor_id, addressed, volume, chain, content, fields, scene,
+    place, happened_at, sources, witnesses
+);
+
+-- name: insert_witnesses
+-- Stores who witnessed events, and how.
+INSERT INTO witnesses (relationship_id, timeline_id, seq, how)
+SELECT given.relationship_id, $1, given.seq, given.how
+FROM unnest($2::bigint[], $3::bigint[], $4::text[]) AS given (relationship_id, seq, how);
+
+-- name: world_events
+-- Reads events of some timelines by their ids.
+SELECT timeline_id, seq, id, type, memory_type, actor, actor_id, addressed, volume, chain, content,
+    fields::text AS fields, scene, place, happened_at, sources, witnesses
+FROM world_events WHERE timeline_id = ANY ($1::bigint[]) AND id = ANY ($2::text[]) ORDER BY seq;
+
+-- name: witnessed_after
+-- Lists what a relationship witnessed after an event.
+SELECT witness.how, event.timeline_id, event.seq, event.id, event.type, event.memory_type,
+    event.actor, event.actor_id, event.addressed, event.volume, event.chain, event.content,
+    event.fields::text AS fields, event.scene, event.place, event.happened_at, event.sources,
+    CASE WHEN event.vector_of = $4::text THEN event.vector END AS vector
+FROM witnesses AS witness
+JOIN world_events AS event
+    ON event.timeline_id = witness.timeline_id AND event.seq = witness.seq
+WHERE witness.relationship_id = $1 AND witness.seq > $2
+ORDER BY witness.seq LIMIT $3;
+
+-- name: witnessed_last
+-- Lists the last that a relationship witnessed, the newest first.
+SELECT witness.how, event.timeline_id, event.seq, event.id, event.type, event.memory_type,
+    event.actor, event.actor_id, event.addressed, event.volume, event.chain, event.content,
+    event.fields::text AS fields, event.scene, event.place, event.happened_at, event.sources,
+    CASE WHEN event.vector_of = $3::text THEN event.vector END AS vector
+FROM witnesses AS witness
+JOIN world_events AS event
+    ON event.timeline_id = witness.timeline_id AND event.seq = witness.seq
+WHERE witness.relationship_id = $1
+ORDER BY witness.seq DESC LIMIT $2;
+
+-- name: store_event_vectors
+-- Stores the vectors of events, for all who witnessed them.
+UPDATE world_events AS event SET vector = made.vector, vector_of = $1
+FROM unnest($2::bigint[], $3::bigint[], $4::halfvec[]) AS made (timeline_id, seq, vector)
+WHERE event.timeline_id = made.timeline_id AND event.seq = made.seq;
+
+-- name: find_mind
+-- Reads the last event that a mind has perceived; nothing if it has perceived none.
+SELECT perceived_seq FROM relationships WHERE id = $1;
+
+-- name: existing_minds
+-- Lists which relationships exist.
+SELECT id FROM relationships WHERE id = ANY ($1::bigint[]);
+
+-- name: insert_mind
+-- Begins what a mind remembers.
+INSERT INTO relationships (id, user_id, companion_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
+
+-- name: copy_mind
+-- Begins what a mind remembers with what another one does.
+INSERT INTO relationships (
+    id, user_id, companion_id, memory_version, layers_version, erasures, removals, settings_version,
+    memory_count, term_count, settings, operator_settings, consented_at, stated_turn_id,
+    noted_turn_id, summarised_turn_id, narrated_turn_id, habits_at, perceived_seq, remade, dismissed,
+    salt
+)
+SELECT $1, $2, companion_id, memory_version, layers_version, erasures, removals, settings_version,
+    memory_count, term_count, settings, operator_settings, consented_at, stated_turn_id,
+    noted_turn_id, summarised_turn_id, narrated_turn_id, habits_at, perceived_seq, remade, dismissed,
+    salt
+FROM relationships AS source WHERE id = $3
+ON CONFLICT DO NOTHING RETURNING id;
+
+-- name: copy_relationship
+-- Copies all that a relationship remembers to another.
+SELECT copy_relationship($1, $2);
+
+-- name: insert_perceptions
+-- Stores what a mind perceived, in order; what is stored already stays as it is.
+INSERT INTO turns
+    (relationship_id, user_id, speaker, event_id, event_type, status, content, created_at, embedding)
+SELECT $1, $2, given.speaker, given.event_id, given.event_type, 'completed', given.content,
+    given.created_at, given.embedding
+FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[], $8::halfvec[])
+    WITH ORDINALITY AS given
+    (speaker, event_id, event_type, content, created_at, embedding, number)
+ORDER BY given.number
+ON CONFLICT DO NOTHING
+RETURNING id;
+
+-- name: set_perceived
+-- Records the last event that a mind has perceived.
+UPDATE relationships SET perceived_seq = greatest(perceived_seq, $2) WHERE id = $1;
+
+-- name: perceptions
+-- Lists the last things that a mind perceived or said, oldest first.
+SELECT id, own, content
+FROM (
+    SELECT id, event_type = 'conversation' AND speaker = 'companion' AS own, content FROM turns
+    WHERE relationship_id = $1 AND event_id IS NOT NULL AND removed_at IS NULL
+    ORDER BY id DESC LIMIT $2
+) AS latest
+ORDER BY id;
+
+-- name: unfinished_perceptions
+-- Lists what a mind perceived that waits to become a memory.
+SELECT turn_id FROM background_steps
+WHERE relationship_id = $1 AND step = 'ingest' AND turn_id > 0 ORDER BY turn_id;
+
+-- name: turns_of_events
+-- Finds what a mind has perceived of some events.
+SELECT id FROM turns WHERE relationship_id = $1 AND event_id = ANY ($2::text[]) ORDER BY id;
+
+-- name: events_of_memories
+-- Lists the events that memories of a mind were made of.
+SELECT turn.event_id FROM memories AS memory
+JOIN turns AS turn
+    ON turn.relationship_id = memory.relationship_id AND turn.id = memory.source_turn_id
+WHERE memory.relationship_id = $1 AND memory.id = ANY ($2::bigint[]) AND turn.event_id IS NOT NULL
+ORDER BY turn.id;
+
+-- name: remaining_events
+-- Lists which of some events were not forgotten, and keeps them until the transaction ends.
+SELECT id FROM world_events
+WHERE timeline_id = $1 AND seq = ANY ($2::bigint[]) AND cardinality(witnesses) > 0
+FOR SHARE;
+
+-- name: events_named
+-- Finds events of some timelines by their ids.
+SELECT timeline_id, seq, id, witnesses FROM world_events
+WHERE timeline_id = ANY ($1::bigint[]) AND id = ANY ($2::text[]);
+
+-- name: events_made_of
+-- Lists events of some timelines that pass on others, or were made of them.
+SELECT timeline_id, seq, id, witnesses FROM world_events
+WHERE timeline_id = ANY ($1::bigint[]) AND sources && $2::text[];
+
+-- name: forget_world_events
+-- Deletes what happened in events of a timeline, and who witnessed them; that they were is kept.
+WITH gone AS (
+    DELETE FROM witnesses
+    WHERE timeline_id = $1 AND seq = ANY ($2::bigint[]) AND relationship_id = ANY ($3::bigint[])
+)
+UPDATE world_events
+SET content = '', fields = '{}', actor = '', actor_id = NULL, addressed = '{}', chain = '{}',
+    sources = '{}', witnesses = '{}', vector = NULL, vector_of = NULL
+WHERE timeline_id = $1 AND seq = ANY ($2::bigint[]);
+
+-- name: timelines_of_family
+-- Lists the timelines that share a past with one of some.
+SELECT id, ancestors FROM timelines
+WHERE id = ANY ($1::bigint[]) OR ancestors && $1::bigint[];
+
+-- name: accounts_of_timelines
+-- Lists the accounts of players in some timelines.
+SELECT id FROM users WHERE timeline_id = ANY ($1::bigint[]);
+
+-- name: slugs_of_companions
+-- Lists the slugs of companions.
+SELECT id, slug FROM companions WHERE id = ANY ($1::bigint[]) ORDER BY slug;
+
+-- name: insert_save
+-- Names a moment of a world; a name that is used already is moved to it.
+INSERT INTO saves (world, name, timeline_id, clock_time, clock_factor, saved_at)
+VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (world, name) DO UPDATE
+SET timeline_id = excluded.timeline_id, clock_time = excluded.clock_time,
+    clock_factor = excluded.clock_factor, saved_at = excluded.saved_at;
+
+-- name: find_save
+-- Reads a named moment of a world.
+SELECT save.timeline_id, timeline.ancestors, save.clock_time, save.clock_factor
+FROM saves AS save JOIN timelines AS timeline ON timeline.id = save.timeline_id
+WHERE save.world = $1 AND save.name = $2;
+
+-- name: saves_of_world
+-- Lists the named moments of a world, the latest first.
+SELECT name, saved_at, clock_time FROM saves WHERE world = $1 ORDER BY saved_at DESC, name;

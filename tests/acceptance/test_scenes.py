@@ -1,0 +1,187 @@
+"""Scenes: players meet minds in a place of a world, over sockets and over HTTP."""
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from foremind_client import Client
+from tests.acceptance.hosting import hosting
+from tests.conftest import PATIENCE, RunningServer, StartServer
+
+SECRET = "The treasure lies under the old mill"
+
+
+async def join(server: RunningServer, player: str, scene: str = "tavern") -> Client:
+    """Let a player join a scene; return its client after its state has come."""
+    client = await server.connect()
+    await client.send_raw(
+        {
+            "type": "session.open",
+            "user": {"id": player, "name": player.title()},
+            "world": "vale",
+            "scene": scene,
+        }
+    )
+    assert (await client.next_event())["type"] == "session.opened"
+    assert (await client.next_event())["type"] == "scene.state"
+    return client
+
+
+async def until(client: Client, type_: str) -> list[Any]:
+    """Return the events up to one of a type."""
+    events = [await client.next_event()]
+    while events[-1]["type"] != type_:
+        events.append(await client.next_event())
+    return events
+
+
+async def test_players_hear_each_other_and_minds_answer(start: StartServer) -> None:
+    """Everybody in the scene is told what is said; whispers reach only whom they should."""
+    server = await start()
+    async with hosting(server, "mara", "jon") as host:
+        await host.scene("tavern", players=["ana", "bo"], minds=["mara", "jon"])
+        ana, bo = await join(server, "ana"), await join(server, "bo")
+        await ana.send_raw({"type": "message.send", "id": "m1", "text": "Good evening, Mara"})
+        events = await until(ana, "response.done")
+        kinds = [event["type"] for event in events if event["type"] != "scene.event"]
+        assert kinds[:2] == ["message.accepted", "response.created"]
+        assert events[-1]["companion"] == "mara"  # she is named
+        heard = await until(bo, "response.done")
+        said = [event for event in heard if event["type"] == "scene.event"]
+        assert (said[0]["actor"], said[0]["text"]) == ("ana", "Good evening, Mara")
+        await ana.send_raw(
+            {
+                "type": "message.send",
+                "id": "m2",
+                "text": SECRET,
+                "to": "mara",
+                "volume": "whisper",
+            }
+        )
+        await until(ana, "response.done")
+        await bo.send_raw({"type": "message.send", "id": "m3", "text": "Hello", "to": ["jon"]})
+        heard = await until(bo, "response.done")
+        assert "treasure" not in str(heard)
+        assert "treasure" in await host.prompt("mara")
+        assert "treasure" not in await host.prompt("jon")
+        await bo.close()
+        back = await server.connect()
+        await back.send_raw(
+            {
+                "type": "session.open",
+                "user": {"id": "bo", "name": "Bo"},
+                "world": "vale",
+                "scene": "tavern",
+            }
+        )
+        missed = await until(back, "scene.event")
+        assert "treasure" not in str(missed)
+        assert "Good evening, Mara" in str(missed)
+
+
+async def test_who_is_there_and_types_is_told(start: StartServer) -> None:
+    """A player who leaves is told no more; drafts show as typing, without their text."""
+    server = await start()
+    async with hosting(server, "mara") as host:
+        await host.scene("tavern", players=["ana", "bo"], minds=["mara"], place="the tavern")
+        ana, bo = await join(server, "ana"), await join(server, "bo")
+        await ana.send_raw({"type": "draft.update", "text": "I am thinking"})
+        typing = (await until(bo, "scene.typing"))[-1]
+        assert (typing["player"], typing["typing"]) == ("ana", True)
+        assert "thinking" not in str(typing)
+        await ana.send_raw({"type": "draft.clear"})
+        assert not (await until(bo, "scene.typing"))[-1]["typing"]
+        await host.scene("tavern", players=["ana"], minds=["mara"])
+        left = (await until(bo, "scene.state"))[-1]
+        assert (left["here"], left["members"]) == (False, [])
+        await bo.send_raw({"type": "message.send", "id": "m1", "text": "Hello?"})
+        error = (await until(bo, "error"))[-1]["error"]
+        assert (error["code"], error["param"]) == ("not_allowed", "scene")
+
+
+async def test_a_turn_over_http_is_answered_once(start: StartServer) -> None:
+    """By whom it is said to; the same id again returns what was answered."""
+    server = await start()
+    async with hosting(server, "mara", "jon") as host:
+        await host.scene("tavern", players=["ana"], minds=["mara", "jon"])
+        url = f"http://127.0.0.1:{server.port}"
+        async with httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as http:
+            turn = {
+                "id": "t1",
+                "user": "ana",
+                "text": "What do you sell?",
+                "world": "vale",
+                "scene": "tavern",
+                "to": ["jon"],
+            }
+            first = (await http.post("/v1/turns", json=turn)).json()
+            assert [reply["companion"] for reply in first["replies"]] == ["jon"]
+            again = (await http.post("/v1/turns", json=turn)).json()
+            assert again["duplicate"]
+            assert again["replies"] == first["replies"]
+            other = await http.post("/v1/turns", json=turn | {"text": "Something else"})
+            assert other.status_code == 409
+            for change, param in (
+                ({"scene": None}, "scene"),
+                ({"scene": "cellar"}, "scene"),
+                ({"to": "edda"}, "to"),
+            ):
+                response = await http.post("/v1/turns", json=turn | {"id": "t2"} | change)
+                assert response.json()["error"]["param"] == param
+            streamed = await http.post(
+                "/v1/turns", json=turn | {"id": "t3"}, headers={"accept": "text/event-stream"}
+            )
+            assert streamed.text.index("message.accepted") < streamed.text.index("response.done")
+        jon, mara = await host.prompt("jon"), await host.prompt("mara")
+        assert "ana (to you): What do you sell?" in jon
+        assert "ana (to Jon): What do you sell?" in mara
+        reply = first["replies"][0]["text"]
+        assert f"assistant: {reply}" in jon
+        assert f"Jon (to ana): {reply}" in mara
+
+
+async def test_a_roll_back_shows_in_the_scene(start: StartServer) -> None:
+    """The client is told what its player has witnessed in the past that is left."""
+    server = await start()
+    async with hosting(server, "mara") as host:
+        await host.scene("tavern", players=["ana"], minds=["mara"])
+        ana = await join(server, "ana")
+        await host.report({"id": "e1", "type": "event", "text": "It rains", "scene": "tavern"})
+        await until(ana, "scene.event")
+        await host.request("POST", "/saves", {"name": "dusk"})
+        assert (await until(ana, "scene.state"))[-1]["events"] is None
+        await host.report({"id": "e2", "type": "event", "text": SECRET, "scene": "tavern"})
+        await until(ana, "scene.event")
+        await host.request("POST", "/rollback", {"name": "dusk"})
+        state = (await until(ana, "scene.state"))[-1]
+        assert [event["text"] for event in state["events"]] == ["It rains"]
+
+
+@pytest.mark.parametrize(
+    ("order", "answers"),
+    [
+        ({"order": "list", "minds": ["jon", "mara"]}, ["jon", "mara"]),
+        ({"order": "list", "minds": ["jon", "mara"], "replies": 1}, ["jon"]),
+        ({"order": "host"}, []),
+        ({"talkativeness": {"mara": 0, "jon": 1}}, ["jon"]),
+    ],
+)
+async def test_who_answers_is_the_scene_s_to_say(
+    start: StartServer, order: dict[str, Any], answers: list[str]
+) -> None:
+    """By a list, by chance, or by nobody but the host."""
+    server = await start()
+    async with hosting(server, "mara", "jon") as host:
+        await host.scene("tavern", players=["ana"], minds=["mara", "jon"], turn_order=order)
+        url = f"http://127.0.0.1:{server.port}"
+        async with httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as http:
+            turn = {
+                "id": "t1",
+                "user": "ana",
+                "text": "Good evening",
+                "world": "vale",
+                "scene": "tavern",
+            }
+            made = (await http.post("/v1/turns", json=turn)).json()
+        assert [reply["companion"] for reply in made["replies"]] == answers
