@@ -37,6 +37,23 @@ async def test_a_game_server_relays_for_its_players(start: StartServer) -> None:
     assert Counter(row["external_id"] for row in rows) == {"ana": 2, "bo": 2}
 
 
+async def test_a_game_server_hosts_a_tavern(start: StartServer) -> None:
+    """The character knows from each player what that player said, and not what others whispered."""
+    server = await start(auth_secret=SECRET)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(ROOT / "examples" / "tavern_host.py"),
+        env=os.environ
+        | {"FOREMIND_URL": f"http://127.0.0.1:{server.port}", "FOREMIND_AUTH_SECRET": SECRET},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output = (await process.communicate())[0].decode()
+    assert process.returncode == 0
+    assert "[bo] wren: " in output
+    assert "wren with ana knows of the map: True" in output
+    assert "wren with bo knows of the map: False" in output
+
+
 async def test_the_module_for_browsers_works_in_node_and_resumes(start: StartServer) -> None:
     """Its connection is cut repeatedly; every message is stored once."""
     node = shutil.which("node")

@@ -636,10 +636,14 @@ class _EventWriter:
         return found
 
     def _beside(self, event: NewEvent, audience: Mapping[Witness, How]) -> list[str]:
-        """Return the players whose own minds of a character witness what it witnesses."""
-        if scene := self._scenes.get(event.scene):
-            return list(scene.players)
-        return [witness.name for witness in audience if witness.kind == "player"]
+        """Return the players whose own minds of a character witness what it witnesses.
+
+        They are those who witness it too, so that what one of them whispers to a character is not
+        known to what it is to the others; all who are there if none of them does.
+        """
+        players = [witness.name for witness in audience if witness.kind == "player"]
+        scene = self._scenes.get(event.scene)
+        return players or ([] if scene is None else list(scene.players))
 
     def _actor(self, event: NewEvent, accounts: Mapping[str, int]) -> int | None:
         companion = self._companions.get(event.actor)
