@@ -121,6 +121,9 @@ RUN = {
     ("docs/protocol.md", '→ {"type": "message.edit"'): "test_edits_by_example_are_what_is_sent",
     ("docs/protocol.md", "const socket"): "test_a_browser_offers_its_token_as_shown",
     ("docs/user-data.md", "[settings]"): "test_settings_of_a_companion_are_valid",
+    ("docs/worlds.md", "curl -s -X PUT"): "test_a_world_is_hosted_with_curl",
+    ("docs/worlds.md", "curl -s -X POST"): "test_a_world_is_hosted_with_curl",
+    ("docs/worlds.md", "curl -s localhost"): "test_a_world_is_hosted_with_curl",
     ("docs/turns.md", "curl -s "): "test_turns_are_made_with_curl",
     ("docs/turns.md", '{"turn_id"'): "test_turns_are_made_with_curl",
     ("docs/turns.md", "curl -sN"): "test_turns_are_made_with_curl",
@@ -878,6 +881,18 @@ async def test_turns_are_made_with_curl(shell: Shell) -> None:
     assert names[:3] == ["context.ready", "message.accepted", "response.created"]
     assert set(names[3:-1]) == {"response.output_text.delta"}
     assert names[-1] == "response.done"
+
+
+async def test_a_world_is_hosted_with_curl(shell: Shell) -> None:
+    """Who is where, what happens, and what is asked about it."""
+    async with shell.serving("foremind serve"):
+        world = await shell.run(block("docs/worlds.md", "curl -s -X PUT").text)
+        events = json.loads(await shell.run(block("docs/worlds.md", "curl -s -X POST").text))
+        turn = json.loads(await shell.run(block("docs/worlds.md", "curl -s localhost").text))
+    assert '"minds":["wren"]' in world, world
+    assert [event["duplicate"] for event in events["events"]] == [False, False, False]
+    assert turn["replies"][0]["companion"] == "wren"
+    assert "The bridge collapsed" in str(turn["memories"])
 
 
 async def test_a_turn_is_made_of_plain_bytes(start: StartServer) -> None:
