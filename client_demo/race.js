@@ -151,8 +151,9 @@ class Runner {
   /** Ask, and return how long the first word took, `{ ms, ahead }`; the reply is stopped there. */
   async ask(text, prepared = false) {
     if (prepared) {
-      for (let length = 1; length <= text.length; length++) {
-        this.#mind.type(text.slice(0, length));
+      const letters = [...text];
+      for (let length = 1; length <= letters.length; length++) {
+        this.#mind.type(letters.slice(0, length).join(""));
         await pause(KEY_MS);
       }
       await pause(BEFORE_ENTER_MS);
@@ -172,11 +173,17 @@ class Runner {
   }
 }
 
-/** A text with another case of a letter: what was recalled for a text is known for a minute. */
-function afresh(text, place) {
+/**
+ * A text that says the same and differs from those of other rounds: what was recalled for a text is
+ * known for a minute. A letter has another case; where no more letters have one, its end is repeated.
+ */
+function afresh(text, round) {
   const letters = [...text];
-  const [upper, lower] = [letters[place]?.toUpperCase(), letters[place]?.toLowerCase()];
-  return letters.toSpliced(place, 1, letters[place] === upper ? (lower ?? "") : upper).join("");
+  const cased = letters.flatMap((letter, place) => (letter.toLowerCase() === letter.toUpperCase() ? [] : [place]));
+  const place = cased[round];
+  if (place === undefined) return text + (/\p{P}$/u.exec(text)?.[0] ?? "…").repeat(round);
+  const [lower, upper] = [letters[place].toLowerCase(), letters[place].toUpperCase()];
+  return letters.toSpliced(place, 1, letters[place] === upper ? lower : upper).join("");
 }
 
 /** From where the model is asked: the model itself may run elsewhere. */

@@ -20,7 +20,7 @@ from contextlib import (
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from unittest.mock import patch
 
 import asyncpg
@@ -53,8 +53,12 @@ from foremind_eval.processes.citus_cluster import (
     CitusCluster,
 )
 from foremind_eval.seeding import owner_connection
+from tests.browser import ARGUMENTS, ensure_browser
 from tests.contract.check import check_event
 from tests.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Page
 
 ROOT = Path(__file__).parents[1]
 Entered = TypeVar("Entered")
@@ -484,3 +488,37 @@ async def eventually_async(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not await condition():
             await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator["Browser"]:
+    """A Chromium."""
+    from playwright.async_api import async_playwright  # noqa: PLC0415 - slow import
+
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=ensure_browser(), args=ARGUMENTS)
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture
+async def page(browser: "Browser") -> AsyncIterator["Page"]:
+    """A page that fails the test on any script error or outside request."""
+    from playwright.async_api import expect  # noqa: PLC0415 - slow import
+
+    expect.set_options(timeout=1000 * PATIENCE)
+    page = await browser.new_page(viewport={"width": 1200, "height": 760})
+    page.set_default_timeout(1000 * PATIENCE)
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on(
+        "console",
+        lambda message: problems.append(message.text) if message.type == "error" else None,
+    )
+    page.on(
+        "request",
+        lambda request: None if "://127.0.0.1:" in request.url else problems.append(request.url),
+    )
+    yield page
+    await page.close()
+    assert problems == []

@@ -16,8 +16,7 @@ from playwright.async_api import Page, async_playwright, expect
 
 from foremind.app.configuration import load_settings
 from foremind_eval.processes.server_process import running_server
-from tests.acceptance.test_demo_page import ARGUMENTS
-from tests.browser import ensure_browser
+from tests.browser import ARGUMENTS, ensure_browser
 
 DOCS = Path(__file__).parents[1] / "docs"
 _TOLD = "My sister Lena got married last Saturday in Faro"

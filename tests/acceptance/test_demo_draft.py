@@ -8,11 +8,10 @@ import pytest
 from playwright.async_api import Page, WebSocketRoute, expect
 
 from foremind.app.configuration import read_companion
-from tests.acceptance.test_demo_page import (  # noqa: F401 - fixtures
+from tests.acceptance.demo import (
     SAID,
-    browser,
     enter,
-    page,
+    opened,
     say,
 )
 from tests.acceptance.test_demo_story import EXAMPLES
@@ -23,11 +22,10 @@ _LINES = "texts => texts.map((text) => text.getClientRects().length)"
 
 async def test_a_text_that_is_too_long_is_kept_and_said_to_be(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """Before it is sent; characters count as on the server."""
-    server = await start(max_text_chars=50)
-    await enter(page, server)
+    await opened(start, page, max_text_chars=50)
     draft, told = page.locator("#draft"), page.locator("#too-long")
     await draft.fill("x" * 51)
     await expect(told).to_contain_text("51 characters; the limit is 50")
@@ -43,11 +41,10 @@ async def test_a_text_that_is_too_long_is_kept_and_said_to_be(
 
 async def test_keys_of_an_input_method_send_nothing(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """Enter chooses a word there; Safari reports the last one after the composition."""
-    server = await start()
-    await enter(page, server)
+    await opened(start, page)
     draft = page.locator("#draft")
     await draft.fill("にほん")
     for key in ({"isComposing": True}, {"keyCode": 229}, {"isComposing": True, "keyCode": 229}):
@@ -58,10 +55,9 @@ async def test_keys_of_an_input_method_send_nothing(
     await expect(page.locator("#turns li.user .text")).to_have_text("にほん")
 
 
-async def test_a_form_cuts_nothing_off(start: StartServer, page: Page) -> None:  # noqa: F811
+async def test_a_form_cuts_nothing_off(start: StartServer, page: Page) -> None:
     """It says what is too long instead."""
-    server = await start()
-    await enter(page, server)
+    await opened(start, page)
     await page.click("#open-panel")
     field = page.get_by_label("What to save")
     await field.fill("x" * 2001)
@@ -75,7 +71,7 @@ async def test_a_form_cuts_nothing_off(start: StartServer, page: Page) -> None: 
 
 async def test_what_the_server_had_prepared_is_not_said_to_be_late(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """Where the page heard of it only after Enter, as on a busy machine."""
 
@@ -94,8 +90,7 @@ async def test_what_the_server_had_prepared_is_not_said_to_be_late(
         upstream.on_message(hold_back)
 
     await page.route_web_socket("**/v1/ws", serve)
-    server = await start()
-    await enter(page, server)
+    await opened(start, page)
     await page.keyboard.type(SAID, delay=10)
     await asyncio.wait_for(ready.wait(), PATIENCE)
     await page.keyboard.press("Enter")
@@ -104,11 +99,10 @@ async def test_what_the_server_had_prepared_is_not_said_to_be_late(
 
 async def test_another_reply_leaves_what_was_measured(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """It says nothing about what was prepared before Enter."""
-    server = await start()
-    await enter(page, server)
+    await opened(start, page)
     await say(page, SAID)
     await expect(page.locator("#turns li.user .note")).to_be_visible()
     await page.get_by_role("button", name="Another reply").click()
@@ -120,7 +114,7 @@ async def test_another_reply_leaves_what_was_measured(
 @pytest.mark.parametrize("width", [375, 1200])
 async def test_a_short_line_is_not_broken(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
     width: int,
 ) -> None:
     """Neither a greeting nor a message."""
@@ -139,12 +133,11 @@ async def test_a_short_line_is_not_broken(
 
 async def test_a_small_phone_shows_the_question_with_its_answer(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """And all that was measured."""
     await page.set_viewport_size({"width": 375, "height": 667})
-    server = await start()
-    await enter(page, server, sample=True)
+    await opened(start, page, sample=True)
     await page.locator("#draft").press_sequentially(
         "What is my boat called, the one that I keep in the old harbour?", delay=10
     )

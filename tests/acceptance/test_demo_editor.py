@@ -12,10 +12,9 @@ from foremind.cards.card_file import CardFormat, write_card
 from foremind.domain.companion import CompanionFile
 from foremind_eval.doubles.model_server import Script, scripted_model
 from foremind_eval.processes.server_process import free_port
-from tests.acceptance.test_demo_page import (  # noqa: F401 - fixtures
-    browser,
+from tests.acceptance.demo import (
     enter,
-    page,
+    opened,
 )
 from tests.conftest import RunningServer, StartServer, owner_of
 from tests.unit.auth.test_access_tokens import SECRET, token
@@ -44,7 +43,7 @@ CARD: dict[str, Any] = {
 }
 
 
-async def open_editor(page: Page, server: RunningServer) -> None:  # noqa: F811
+async def open_editor(page: Page, server: RunningServer) -> None:
     """Enter, and open the dialog of the companions."""
     await enter(page, server)
     await page.click("#open-editor")
@@ -56,7 +55,7 @@ async def companion(server: RunningServer, slug: str) -> Any:
     return await server.app.core.stores.companions.find(slug)
 
 
-async def test_a_companion_is_made_changed_and_retired(start: StartServer, page: Page) -> None:  # noqa: F811
+async def test_a_companion_is_made_changed_and_retired(start: StartServer, page: Page) -> None:
     """It can be spoken with at once, and has a face."""
     server = await start()
     await open_editor(page, server)
@@ -83,7 +82,7 @@ async def test_a_companion_is_made_changed_and_retired(start: StartServer, page:
 
 async def test_a_card_is_imported_changed_and_exported_whole(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
     tmp_path: Path,
 ) -> None:
     """What the form does not show stays in the card; a card replaces nobody unasked."""
@@ -126,7 +125,7 @@ async def test_a_card_is_imported_changed_and_exported_whole(
 
 async def test_a_card_is_shown_whole_with_what_was_mended(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
     tmp_path: Path,
 ) -> None:
     """Personality, scenario, greetings and lore; all but the lore can be changed."""
@@ -160,7 +159,7 @@ async def test_a_card_is_shown_whole_with_what_was_mended(
 
 async def test_a_world_of_silly_tavern_is_imported_for_the_chosen_companion(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
     tmp_path: Path,
 ) -> None:
     """What of it is not supported is named, and saving keeps it."""
@@ -185,7 +184,7 @@ async def test_a_world_of_silly_tavern_is_imported_for_the_chosen_companion(
     assert renamed.card == {"character_book": book}
 
 
-async def test_many_companions_have_names_and_a_search(start: StartServer, page: Page) -> None:  # noqa: F811
+async def test_many_companions_have_names_and_a_search(start: StartServer, page: Page) -> None:
     """By parts of their names, whatever the accents."""
     server = await start()
     names = ["Señora Mara", "Tom", "渡し守", "Ilse", "Odile", "Saffi", "Tock", "Bo"]
@@ -205,7 +204,7 @@ async def test_many_companions_have_names_and_a_search(start: StartServer, page:
 
 async def test_an_imported_companion_is_named_as_its_card_says(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
     tmp_path: Path,
 ) -> None:
     """Whatever the file is called, and in each format; another character replaces nobody."""
@@ -226,12 +225,12 @@ async def test_an_imported_companion_is_named_as_its_card_says(
 
 async def test_a_file_of_another_kind_is_refused_with_what_is_accepted(
     start: StartServer,
-    browser: Browser,  # noqa: F811
+    browser: Browser,
     tmp_path: Path,
 ) -> None:
     """As a card, and as what is known of a user."""
     server = await start()
-    page = await browser.new_page()  # noqa: F811 - its console may report the refusal
+    page = await browser.new_page()  # its console may report the refusal
     await open_editor(page, server)
     for name, content in (("export.json", '{"format": "foremind.relationship"}'), ("a.png", "no")):
         file = tmp_path / name
@@ -253,7 +252,7 @@ async def test_a_file_of_another_kind_is_refused_with_what_is_accepted(
 
 async def test_changes_are_discarded_only_where_the_player_says_so(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """By the button, by Escape, and by another companion; what is saved may be left unasked."""
     server = await start()
@@ -285,7 +284,7 @@ async def test_changes_are_discarded_only_where_the_player_says_so(
     await expect(greeting).to_have_value("You are late.")
 
 
-async def test_a_language_model_is_set_and_tested(start: StartServer, page: Page) -> None:  # noqa: F811
+async def test_a_language_model_is_set_and_tested(start: StartServer, page: Page) -> None:
     """By a sentence of it, or by what went wrong; of the test nothing is kept."""
     script = Script(background=lambda _: "{}")
     script.reply = lambda _: ["Good ", "evening."]
@@ -307,7 +306,7 @@ async def test_a_language_model_is_set_and_tested(start: StartServer, page: Page
         assert (await companion(server, "wren")).settings.llm_url is None
 
 
-async def test_a_new_companion_is_saved_and_tested(start: StartServer, page: Page) -> None:  # noqa: F811
+async def test_a_new_companion_is_saved_and_tested(start: StartServer, page: Page) -> None:
     """Once the form says who it is; it replaces nobody unasked."""
     script = Script(background=lambda _: "{}")
     script.reply = lambda _: ["Good ", "evening."]
@@ -333,7 +332,7 @@ async def test_a_new_companion_is_saved_and_tested(start: StartServer, page: Pag
 
 async def test_a_language_model_that_fails_the_test_says_why(
     start: StartServer,
-    browser: Browser,  # noqa: F811
+    browser: Browser,
 ) -> None:
     """And nothing of the test is kept either."""
     async with scripted_model(Script(status=401)) as model:
@@ -349,7 +348,7 @@ async def test_a_language_model_that_fails_the_test_says_why(
         await expect(page.locator("#editor-notice")).to_contain_text("cannot answer right now")
 
 
-async def test_players_with_tokens_are_offered_no_editor(start: StartServer, page: Page) -> None:  # noqa: F811
+async def test_players_with_tokens_are_offered_no_editor(start: StartServer, page: Page) -> None:
     """Nor a sample past."""
     server = await start(auth_secret=SECRET)
     await page.goto(f"http://127.0.0.1:{server.port}/#token={token()}")
@@ -361,12 +360,11 @@ async def test_players_with_tokens_are_offered_no_editor(start: StartServer, pag
 
 async def test_a_chat_of_another_program_is_imported_on_the_page(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
     tmp_path: Path,
 ) -> None:
     """And shown as such, with what could not be read."""
-    server = await start()
-    await enter(page, server)
+    await opened(start, page)
     await page.click("#open-panel")
     page.once("dialog", lambda dialog: dialog.accept())
     await page.click("#forget-all")  # the sample past

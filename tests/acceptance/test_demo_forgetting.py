@@ -5,12 +5,11 @@ import json
 from playwright.async_api import Browser, Page, WebSocketRoute, expect
 
 from foremind.gateway.session_client import NOT_ALLOWED
-from tests.acceptance.test_demo_page import (  # noqa: F401 - fixtures
+from tests.acceptance.demo import (
     ASKED,
     SAID,
-    browser,
     enter,
-    page,
+    opened,
     say,
 )
 from tests.conftest import RunningServer, StartServer, owner_of
@@ -18,10 +17,9 @@ from tests.conftest import RunningServer, StartServer, owner_of
 _TEXT = "Do you know me?"
 
 
-async def recalling(start: StartServer, page: Page) -> RunningServer:  # noqa: F811
+async def recalling(start: StartServer, page: Page) -> RunningServer:
     """Say something and ask about it, so that it is recalled; return the server."""
-    server = await start()
-    await enter(page, server)
+    server = await opened(start, page)
     for text in (SAID, ASKED):
         await say(page, text)
     await expect(page.locator("#memories li")).to_have_count(1)
@@ -31,7 +29,7 @@ async def recalling(start: StartServer, page: Page) -> RunningServer:  # noqa: F
 
 async def test_whoever_erased_everything_may_begin_anew(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """Nothing is left on the page; what is typed then is kept for the next beginning."""
     server = await recalling(start, page)
@@ -68,11 +66,10 @@ async def test_whoever_erased_everything_may_begin_anew(
 
 async def test_an_erasure_elsewhere_leaves_nothing_on_the_page(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """Such as by an operator; the next user of the browser is another one."""
-    server = await start()
-    await enter(page, server)
+    server = await opened(start, page)
     await say(page, SAID)
     await expect(page.locator("#turns .note")).to_contain_text("remembered")
     user = await owner_of(server.app.core).fetchval("SELECT external_id FROM users")
@@ -85,7 +82,7 @@ async def test_an_erasure_elsewhere_leaves_nothing_on_the_page(
 
 async def test_what_is_forgotten_in_the_panel_disappears_from_the_page(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """From the conversation and from what is recalled, with the panel still open."""
     await recalling(start, page)
@@ -102,7 +99,7 @@ async def test_what_is_forgotten_in_the_panel_disappears_from_the_page(
 
 async def test_a_message_that_could_not_be_sent_is_in_the_draft_again(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """When the server closes the connection for good before it has the message."""
     server = await start()
@@ -137,11 +134,11 @@ async def test_a_message_that_could_not_be_sent_is_in_the_draft_again(
 
 async def test_the_panel_says_that_the_server_cannot_be_reached(
     start: StartServer,
-    browser: Browser,  # noqa: F811
+    browser: Browser,
 ) -> None:
     """Also when something is to be forgotten or saved; nothing is lost, nor left uncaught."""
     server = await start()
-    page = await browser.new_page()  # noqa: F811 - whose console reports the lost requests
+    page = await browser.new_page()  # whose console reports the lost requests
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     await enter(page, server)

@@ -4,12 +4,10 @@ import pytest
 from playwright.async_api import Page, expect
 
 from foremind_eval.doubles.model_server import Script, scripted_model
-from tests.acceptance.test_demo_page import (  # noqa: F401 - fixtures
+from tests.acceptance.demo import (
     ASKED,
     SAID,
-    browser,
-    enter,
-    page,
+    opened,
     say,
 )
 from tests.conftest import StartServer
@@ -30,14 +28,13 @@ _MARKUP = """*She nods.* I **know** `x` [map](https://example.org/map)
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (1280, 720), (1920, 1080)])
 async def test_how_leaves_the_memories_their_place(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
     width: int,
     height: int,
 ) -> None:
     """Neither is laid over the other."""
     await page.set_viewport_size({"width": width, "height": height})
-    server = await start()
-    await enter(page, server, sample=True)
+    await opened(start, page, sample=True)
     await page.locator("#suggestions button").first.click()
     await expect(page.locator("#lamp")).to_have_attribute("data-state", "ready")
     await page.keyboard.press("Enter")
@@ -54,7 +51,7 @@ async def test_how_leaves_the_memories_their_place(
 
 async def test_the_lamp_is_red_only_once_nothing_more_is_tried(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """Not while the page connects."""
     server = await start()
@@ -73,11 +70,10 @@ async def test_the_lamp_is_red_only_once_nothing_more_is_tried(
 
 async def test_a_page_that_edits_says_so_until_it_does_not(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """Esc leaves the message as it was, and the next one stands after it."""
-    server = await start()
-    await enter(page, server)
+    await opened(start, page)
     await say(page, SAID)
     own = page.locator("#turns li.user")
     await expect(own.locator(".note")).to_have_text("remembered")
@@ -96,12 +92,11 @@ async def test_a_page_that_edits_says_so_until_it_does_not(
 
 async def test_a_phone_has_a_menu_at_each_turn(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """And says with whom one speaks."""
     await page.set_viewport_size({"width": 390, "height": 844})
-    server = await start()
-    await enter(page, server)
+    await opened(start, page)
     await say(page, SAID)
     own = page.locator("#turns li.user")
     await expect(own.locator(".note")).to_have_text("remembered")
@@ -118,11 +113,10 @@ async def test_a_phone_has_a_menu_at_each_turn(
 
 async def test_a_memory_flies_to_the_reply_that_used_it(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """And both stay marked; one that was not used stays where it is."""
-    server = await start()
-    await enter(page, server)
+    await opened(start, page)
     await say(page, SAID)
     await expect(page.locator("#turns li.user .note")).to_have_text("remembered")
     await expect(page.locator("#turns li.companion .note")).to_have_count(0)
@@ -140,13 +134,12 @@ async def test_a_memory_flies_to_the_reply_that_used_it(
 
 async def test_a_reply_is_shown_as_markdown_and_nothing_in_it_as_markup(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """Also while it grows; it is copied and forgotten as it was written."""
     script = Script(reply=lambda _: [*_MARKUP], background=lambda _: "{}")
     async with scripted_model(script) as model:
-        server = await start(llm_url=model.url)
-        await enter(page, server)
+        await opened(start, page, llm_url=model.url)
         await page.keyboard.type("Hello **you**")
         await page.keyboard.press("Enter")
         reply = page.locator("#turns li.companion").last
@@ -164,11 +157,10 @@ async def test_a_reply_is_shown_as_markdown_and_nothing_in_it_as_markup(
 
 async def test_the_prompt_is_shown_as_the_model_would_be_given_it(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """For the draft, with the reason why each memory is in it, in words."""
-    server = await start()
-    await enter(page, server)
+    await opened(start, page)
     await say(page, SAID)
     await expect(page.locator("#turns li.user .note")).to_have_text("remembered")
     await page.keyboard.type(ASKED)

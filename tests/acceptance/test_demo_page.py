@@ -5,109 +5,22 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import pytest
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 
 from foremind_eval.doubles.model_server import Script, scripted_model
-from tests.acceptance.test_restart import Process
-from tests.browser import ensure_browser
+from tests.acceptance.demo import ASKED, SAID, opened, record_lamp_states, say
 from tests.conftest import (
     FIRST_RELATIONSHIP,
-    PATIENCE,
-    RunningServer,
     StartServer,
     eventually_async,
     owner_of,
 )
 from tests.unit.auth.test_access_tokens import SECRET, token
 
-SAID = "I promise to name my boat Zephyrine"
-ASKED = "What will I name my boat?"
-# Chromium as root, without its own requests to the network.
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    """A Chromium."""
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=ensure_browser(), args=ARGUMENTS)
-        yield browser
-        await browser.close()
-
-
-@pytest.fixture
-async def page(browser: Browser) -> AsyncIterator[Page]:
-    """A page that fails the test on any script error or outside request."""
-    expect.set_options(timeout=1000 * PATIENCE)
-    page = await browser.new_page(viewport={"width": 1200, "height": 760})
-    page.set_default_timeout(1000 * PATIENCE)
-    problems: list[str] = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on(
-        "console",
-        lambda message: problems.append(message.text) if message.type == "error" else None,
-    )
-    page.on(
-        "request",
-        lambda request: None if "://127.0.0.1:" in request.url else problems.append(request.url),
-    )
-    yield page
-    await page.close()
-    assert problems == []
-
-
-async def enter(page: Page, server: RunningServer | Process, *, sample: bool = False) -> None:
-    """Open the page for the first time and enter a name, with the keyboard alone.
-
-    Args:
-        sample: whether to begin with the sample past.
-    """
-    await page.goto(f"http://127.0.0.1:{server.port}/")
-    await expect(page.locator("#introduce")).to_be_visible()
-    if not sample:
-        await page.keyboard.press("Tab")
-        await page.keyboard.press("Space")
-        await page.keyboard.press("Shift+Tab")
-    await page.keyboard.type("Ana")
-    await page.keyboard.press("Enter")
-    await expect(page.locator("#draft")).to_be_focused()
-
-
-async def say(page: Page, text: str) -> None:
-    """Type with a pause in the middle, check the status lamp, press Enter."""
-    lamp = page.locator("#lamp")
-    half = len(text) // 2
-    await page.keyboard.type(text[:half], delay=10)
-    await expect(lamp).to_have_attribute("data-state", "ready")
-    await record_lamp_states(page)
-    await page.keyboard.type(text[half:], delay=10)
-    await page.wait_for_function("window.states.includes('listening')")
-    await expect(lamp).to_have_attribute("data-state", "ready")
-    await page.keyboard.press("Enter")
-
-
-async def record_lamp_states(page: Page) -> None:
-    """Record every state of the lamp from here on: some last for a moment only."""
-    await page.evaluate(
-        "window.states = []; new MutationObserver(([{ target }]) => "
-        "window.states.push(target.dataset.state)).observe("
-        "document.getElementById('lamp'), { attributeFilter: ['data-state'] })"
-    )
-
 
 async def test_a_player_is_remembered_across_a_reload(start: StartServer, page: Page) -> None:
     """The path of a message as a player sees it."""
-    server = await start()
-    await enter(page, server)
+    await opened(start, page)
     await expect(page.locator("#notice")).to_contain_text("No language model is configured")
     await say(page, SAID)
     own_turn = page.locator("#turns li.user").last
@@ -135,8 +48,7 @@ async def test_a_player_is_remembered_across_a_reload(start: StartServer, page: 
 
 async def test_a_player_may_forget_a_recalled_memory(start: StartServer, page: Page) -> None:
     """With a button next to it, also by keyboard; it disappears from page and database."""
-    server = await start()
-    await enter(page, server)
+    server = await opened(start, page)
     await say(page, SAID)
     own_turns = page.locator("#turns li.user")
     await expect(own_turns.last).to_contain_text("remembered")
@@ -155,8 +67,7 @@ async def test_a_player_may_forget_a_recalled_memory(start: StartServer, page: P
 
 async def test_the_page_reconnects_after_a_lost_connection(start: StartServer, page: Page) -> None:
     """A message sent meanwhile arrives once."""
-    server = await start()
-    await enter(page, server)
+    server = await opened(start, page)
     await expect(page.locator("#lamp")).to_have_attribute("data-state", "idle")
     await record_lamp_states(page)
     for session in server.app.registry._all():
@@ -174,8 +85,7 @@ async def test_the_page_reconnects_after_a_lost_connection(start: StartServer, p
 
 
 async def test_markup_in_messages_is_shown_as_text(start: StartServer, page: Page) -> None:
-    server = await start()
-    await enter(page, server)
+    await opened(start, page)
     await say(page, "I promise <img src=x onerror=alert(1)> & more")
     await expect(page.locator("#turns li.user")).to_contain_text("<img src=x onerror=alert(1)>")
     assert await page.locator("#turns img").count() == 0
@@ -186,8 +96,7 @@ async def test_a_phone_shows_the_page_without_horizontal_scrolling(
 ) -> None:
     """At 360 pixels."""
     await page.set_viewport_size({"width": 360, "height": 740})
-    server = await start()
-    await enter(page, server)
+    await opened(start, page)
     await say(page, "I promise " + "averyveryverylongwordwithoutanyspace" * 3)
     await expect(page.locator("#turns li.companion")).to_have_count(2)
     width = await page.evaluate("document.documentElement.scrollWidth")
@@ -198,8 +107,7 @@ async def test_the_panel_shows_corrects_pins_exports_and_erases(
     start: StartServer, page: Page
 ) -> None:
     """Everything that is known about the user."""
-    server = await start()
-    await enter(page, server)
+    await opened(start, page)
     await say(page, SAID)
     await expect(page.locator("#turns .note")).to_contain_text("remembered")
     await page.click("#open-panel")
@@ -226,8 +134,7 @@ async def test_the_panel_shows_corrects_pins_exports_and_erases(
 
 async def test_the_panel_says_what_waits_to_be_read(start: StartServer, page: Page) -> None:
     """And until when; nothing once it was read."""
-    server = await start()
-    await enter(page, server)
+    server = await opened(start, page)
     await say(page, "My goal is to run a marathon")
     await expect(page.locator("#turns .note")).to_have_text("remembered")
     await page.click("#open-panel")
@@ -252,8 +159,7 @@ async def test_a_message_without_a_memory_can_be_erased_on_the_page(
     start: StartServer, page: Page
 ) -> None:
     """On its own; the other messages of its session stay."""
-    server = await start()
-    await enter(page, server)
+    server = await opened(start, page)
     for text, note in (("The sky is grey", "not kept"), (SAID, "remembered")):
         await say(page, text)
         await expect(page.locator("#turns li.user .note").last).to_contain_text(note)
@@ -274,8 +180,7 @@ async def test_a_message_without_a_memory_can_be_erased_on_the_page(
 
 async def test_the_page_exports_and_erases_its_user(start: StartServer, page: Page) -> None:
     """Erasure must be confirmed first."""
-    server = await start()
-    await enter(page, server)
+    server = await opened(start, page)
     await say(page, SAID)
     await expect(page.locator("#turns .note")).to_contain_text("remembered")
     await page.click("#open-panel")
@@ -412,8 +317,7 @@ async def test_the_last_message_is_edited_and_its_reply_made_anew_and_chosen(
     script = Script(background=lambda _: "{}")
     script.reply = lambda _: [next(replies)]
     async with scripted_model(script) as model:
-        server = await start(llm_url=model.url)
-        await enter(page, server)
+        await opened(start, page, llm_url=model.url)
         await page.keyboard.type("My boat is called Zephyrine")
         await page.keyboard.press("Enter")
         reply = page.locator("#turns li.companion").last
@@ -439,8 +343,7 @@ async def test_the_last_message_is_edited_and_its_reply_made_anew_and_chosen(
 
 async def test_days_and_events_are_what_they_are(start: StartServer, page: Page) -> None:
     """The page states the browser's language and region; what a game reported nobody said."""
-    server = await start()
-    await enter(page, server)
+    server = await opened(start, page)
     await say(page, "My sister Lena's wedding is on 03/04/2027")
     await expect(page.locator("#turns li.user .note")).to_have_count(1)
     language = await page.evaluate("navigator.language")

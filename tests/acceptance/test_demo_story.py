@@ -14,11 +14,10 @@ from foremind.app.configuration import read_companion
 from foremind.app.server import serving
 from foremind.domain.settings.settings import Settings
 from foremind_eval.doubles.model_server import Script, scripted_model
-from tests.acceptance.test_demo_page import (  # noqa: F401 - fixtures
+from tests.acceptance.demo import (
     SAID,
-    browser,
     enter,
-    page,
+    opened,
     say,
 )
 from tests.conftest import PATIENCE, ROOT, RunningServer, StartServer, eventually_async, owner_of
@@ -64,11 +63,10 @@ async def count(server: RunningServer, query: str) -> int:
 
 async def test_what_people_feel_is_told_in_one_number(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """From Enter to the first word of a language model; the stand-in is none."""
-    server = await start()
-    await enter(page, server)
+    await opened(start, page)
     lead, number = page.locator("#lead"), page.locator("#lead-ms")
     await expect(lead).to_have_attribute("data-state", "invitation")
     await expect(page.locator("#how")).to_be_hidden()
@@ -87,27 +85,25 @@ async def test_what_people_feel_is_told_in_one_number(
 
 async def test_a_message_sent_before_anything_was_ready_is_not_praised(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """It says so."""
-    server = await start()
-    await enter(page, server)
+    await opened(start, page)
     await page.evaluate(_AT_ONCE, ["draft", SAID])
     await expect(page.locator("#turns li.user .note")).to_have_text("remembered")
     await expect(page.locator("#lead")).to_have_attribute("data-state", "late")
 
 
+@pytest.mark.parametrize("text", [SAID, "犬の名前はスカウトです。"])
 async def test_the_same_question_is_raced_to_its_first_word(
-    start: StartServer,
-    page: Page,  # noqa: F811
+    start: StartServer, page: Page, text: str
 ) -> None:
-    """With preparation and without, by nobody, of whom nothing is left."""
+    """With preparation and without, by nobody, of whom nothing is left; no text is asked twice."""
     script = Script(reply=lambda _: ["Of ", "course."], background=lambda _: "{}")
     async with scripted_model(script) as model:
-        server = await start(llm_url=model.url, llm_model="tiny", llm_ahead="prefill")
-        await enter(page, server)
-        await say(page, SAID)
-        await expect(page.locator("#turns li.user .note")).to_have_text("remembered")
+        server = await opened(start, page, llm_url=model.url, llm_model="tiny", llm_ahead="prefill")
+        await say(page, text)
+        await expect(page.locator("#turns li.user .note")).to_be_visible()
         await expect(page.locator("#lead-ms")).to_have_text(re.compile(r"^[\d.]+ m?s$"))
         await page.get_by_role("button", name="Race it").click()
         about = page.locator("#race-about")
@@ -117,6 +113,11 @@ async def test_the_same_question_is_raced_to_its_first_word(
             ["without preparation", re.compile("^prepared while typed: recalled")]
         )
         await expect(page.locator("#lanes .ms")).to_have_text([re.compile(r"^[\d.]+ m?s$")] * 2)
+        asked = [chat["messages"][-1]["content"] for chat in script.player_requests]
+        assert len(asked) == 2 + 2 * 3  # the question, how the race begins, and the rounds
+        rounds = {tuple(asked[first : first + 2]) for first in (2, 4, 6)}
+        assert all(unprepared == prepared for unprepared, prepared in rounds)
+        assert len(rounds | {(asked[0], asked[0])}) == 4
 
         async def is_erased() -> bool:
             return await count(server, "SELECT count(*) FROM users") == 1
@@ -128,11 +129,10 @@ async def test_the_same_question_is_raced_to_its_first_word(
 
 async def test_a_sample_past_can_be_asked_about_and_erased(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """It is marked wherever it is shown, and erasing it leaves what the player said."""
-    server = await start()
-    await enter(page, server, sample=True)
+    server = await opened(start, page, sample=True)
     await expect(page.locator("#sample-note")).to_contain_text("made up")
     await expect(page.locator("#turns li.sample")).to_have_count(10)
     suggestions = page.locator("#suggestions button")
@@ -156,7 +156,7 @@ async def test_a_sample_past_can_be_asked_about_and_erased(
 
 async def test_companions_have_faces_and_pasts_of_their_own(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """A past begins when they meet; a companion without one has a face too."""
     server = await start()
@@ -181,11 +181,10 @@ async def test_companions_have_faces_and_pasts_of_their_own(
 
 async def test_a_message_is_forgotten_unless_it_is_taken_back_in_time(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """Nothing is sent while it can be undone; afterwards it is gone with what came of it."""
-    server = await start()
-    await enter(page, server)
+    server = await opened(start, page)
     await say(page, SAID)
     own = page.locator("#turns li.user")
     await expect(own.locator(".note")).to_have_text("remembered")
@@ -207,11 +206,10 @@ async def test_a_message_is_forgotten_unless_it_is_taken_back_in_time(
 
 async def test_whoever_leaves_the_page_has_a_message_forgotten(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """At once: there is nobody left who could take it back."""
-    server = await start()
-    await enter(page, server)
+    server = await opened(start, page)
     await say(page, SAID)
     await expect(page.locator("#turns li.user .note")).to_have_text("remembered")
     await page.get_by_role("button", name=f"Forget what was said: {SAID}").press("Enter")
@@ -226,11 +224,10 @@ async def test_whoever_leaves_the_page_has_a_message_forgotten(
 
 async def test_a_reply_is_forgotten_by_itself(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """Also right after it was given; the message stays."""
-    server = await start()
-    await enter(page, server)
+    await opened(start, page)
     await say(page, SAID)
     own, replies = page.locator("#turns li.user"), page.locator("#turns li.companion")
     await expect(own.locator(".note")).to_have_text("remembered")
@@ -245,11 +242,10 @@ async def test_a_reply_is_forgotten_by_itself(
 
 async def test_a_message_off_the_record_is_not_remembered(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """It says so, and the next one is remembered again if the player wants that."""
-    server = await start()
-    await enter(page, server)
+    server = await opened(start, page)
     off_record = page.get_by_label("Do not remember this")
     await off_record.check()
     await page.locator("#draft").fill("I can't eat shellfish")
@@ -267,12 +263,11 @@ async def test_a_message_off_the_record_is_not_remembered(
 
 async def test_a_phone_keeps_the_draft_and_what_is_recalled_in_view(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """However much was said, before Enter and after it."""
     await page.set_viewport_size({"width": 390, "height": 844})
-    server = await start()
-    await enter(page, server, sample=True)
+    await opened(start, page, sample=True)
     await page.locator("#suggestions button").first.click()
     await expect(page.locator("#lamp")).to_have_attribute("data-state", "ready")
     for _ in ("before Enter", "after it"):
@@ -287,11 +282,10 @@ async def test_a_phone_keeps_the_draft_and_what_is_recalled_in_view(
 
 async def test_screen_readers_are_told_of_states_and_not_of_keys(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """Only a pause, and what is said, is worth interrupting for."""
-    server = await start(pause_ms=2000)
-    await enter(page, server)
+    await opened(start, page, pause_ms=2000)
     await page.evaluate(_RECORD_ANNOUNCEMENTS)
     await page.keyboard.type(SAID, delay=10)
     await expect(page.locator("#lamp")).to_have_attribute("data-state", "ready")
@@ -311,7 +305,7 @@ async def test_screen_readers_are_told_of_states_and_not_of_keys(
 )
 async def test_the_page_is_in_the_browsers_language(
     start: StartServer,
-    browser: Browser,  # noqa: F811
+    browser: Browser,
     locale: str,
     language: str,
     question: str,
@@ -319,7 +313,7 @@ async def test_the_page_is_in_the_browsers_language(
     """English where there is no file for it; numbers and times are written as there, too."""
     server = await start()
     texts = json.loads((ROOT / f"client_demo/languages/{language}.json").read_text("utf-8"))
-    page = await browser.new_page(locale=locale)  # noqa: F811
+    page = await browser.new_page(locale=locale)
     await enter(page, server, sample=True)
     await expect(page.locator("html")).to_have_attribute("lang", language)
     await expect(page.locator("#introduce h2")).to_have_text(question)

@@ -9,13 +9,13 @@ from playwright.async_api import Browser, BrowserContext, Page, expect
 
 from foremind.domain.settings.settings import Settings
 from foremind_eval.doubles.model_server import Script, scripted_model
-from tests.acceptance.test_demo_page import browser, enter, page  # noqa: F401 - fixtures
+from tests.acceptance.demo import enter, opened
 from tests.acceptance.test_restart import process
 from tests.conftest import PATIENCE, StartServer
 
 
 @pytest.fixture
-async def pages(browser: Browser) -> AsyncIterator[BrowserContext]:  # noqa: F811
+async def pages(browser: Browser) -> AsyncIterator[BrowserContext]:
     """Pages of one player; that a server is away is no failure."""
     expect.set_options(timeout=1000 * PATIENCE)
     context = await browser.new_context(viewport={"width": 1200, "height": 760})
@@ -94,13 +94,12 @@ async def test_what_was_read_stays_when_the_server_is_killed(
 
 async def test_a_message_without_a_reply_can_be_answered(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
 ) -> None:
     """Also in a page that is opened later."""
     script = Script(reply=lambda _: ["Aye."], hold_before=asyncio.Event())
     async with scripted_model(script) as model:
-        server = await start(llm_url=model.url)
-        await enter(page, server)
+        await opened(start, page, llm_url=model.url)
         await page.locator("#draft").fill("The rope is red")
         await page.locator("#draft").press("Enter")
         await expect(page.locator("#lamp-text")).to_have_text("speaking")

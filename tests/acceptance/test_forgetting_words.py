@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.acceptance.test_demo_page import browser, enter, page  # noqa: F401 - fixtures
+from tests.acceptance.demo import opened
 from tests.acceptance.test_mcp import call, client_of, refused
 from tests.acceptance.traces import stored_text
 from tests.acceptance.world import World, world
@@ -171,10 +171,9 @@ async def _said(server: RunningServer) -> int:
     )
 
 
-async def test_the_page_asks_before_much_is_forgotten(start: StartServer, page: Page) -> None:  # noqa: F811
+async def test_the_page_asks_before_much_is_forgotten(start: StartServer, page: Page) -> None:
     """With what would go; the player may leave it."""
-    server = await start()
-    await enter(page, server)
+    server = await opened(start, page)
     user = await owner_of(server.app.core).fetchval("SELECT external_id FROM users")
     client = await server.connect()
     await client.open_session("wren", user_id=user, name="Ana")

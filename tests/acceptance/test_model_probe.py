@@ -15,7 +15,7 @@ from fair_transport import listening
 from foremind.llm import model_probe
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.processes.server_process import free_port
-from tests.acceptance.test_demo_page import browser, enter, page  # noqa: F401 - fixtures
+from tests.acceptance.demo import enter
 from tests.conftest import PATIENCE, StartServer, eventually_async
 
 # As Ollama 0.12 answers them, in server/routes.go.
@@ -127,7 +127,7 @@ async def test_servers_on_this_machine_are_offered_and_not_used(
 
 async def test_the_page_offers_them(
     start: StartServer,
-    page: Page,  # noqa: F811
+    page: Page,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Above the conversation."""

@@ -32,7 +32,6 @@ from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind_client import Client, Conversation, Identity, connect
 from foremind_eval.doubles.random_model import write_random_model
 from foremind_eval.processes.server_process import free_port
-from tests.acceptance.test_demo_page import browser, page  # noqa: F401 - fixtures
 from tests.clients.conftest import compile_csharp
 from tests.clients.luau_driver import MODULE, load, machine
 from tests.clients.test_godot import check_scripts
@@ -362,7 +361,7 @@ async def _until_remembered(url: str, user: str) -> None:
         await eventually_async(is_remembered)
 
 
-async def test_the_page_for_a_browser_talks(shell: Shell, page: Page) -> None:  # noqa: F811
+async def test_the_page_for_a_browser_talks(shell: Shell, page: Page) -> None:
     """Served as shown: typing recalls, Enter sends, the page is not reloaded."""
     serve_page, serve = commands(block("README.md", "python3 -m http.server").text)
     game, port = serve.split()[0].partition("=")[2], str(free_port())
@@ -402,7 +401,7 @@ async def _answers(url: str) -> bool:
             return False
 
 
-async def test_a_browser_offers_its_token_as_shown(start: StartServer, page: Page) -> None:  # noqa: F811
+async def test_a_browser_offers_its_token_as_shown(start: StartServer, page: Page) -> None:
     """It keeps the connection, and needs no token in `session.open`."""
     server = await start(auth_secret=SECRET)
     await page.route("**/favicon.ico", lambda route: route.fulfill(status=204))

@@ -218,10 +218,10 @@ def snapshot_of(session: Session) -> SessionSnapshot:
     )
 
 
-_POLL_S = 0.05
-_CATCH_UP_S = 600.0  # age of revocations that may have been missed with the database connection
-_MAX_CONCURRENT_READS = 4  # so that mass reconnection leaves the database to open sessions
-_MAX_USERS = 10_000  # whose rates are tracked
+_BUSY_POLL_S = 0.05  # between two looks whether sessions have finished
+_MISSED_REVOCATIONS_S = 600.0  # age of those missed with the database connection
+_MAX_SESSION_READS = 4  # so that mass reconnection leaves the database to open sessions
+_MAX_USER_BUDGETS = 10_000  # whose rates are tracked
 
 _log = structlog.get_logger("foremind.gateway")
 
@@ -252,8 +252,8 @@ class SessionRegistry:
         #: Sessions that a request over HTTP opened for its turn; nobody follows these in a log.
         self._single: set[Session] = set()
         #: Held while a session is read from the database.
-        self.read_slots = asyncio.Semaphore(_MAX_CONCURRENT_READS)
-        self._user_budgets: LRUCache[str, UserBudget] = LRUCache(_MAX_USERS)
+        self.read_slots = asyncio.Semaphore(_MAX_SESSION_READS)
+        self._user_budgets: LRUCache[str, UserBudget] = LRUCache(_MAX_USER_BUDGETS)
         self._tasks = TaskSet()
         self._sweeper = SessionSweeper(
             settings, authority, clock, runtime.supervisor, self.end, self._expel
@@ -415,7 +415,7 @@ class SessionRegistry:
             pending.refuse(StorageUnavailable("The server was cut off; try again shortly."))
         for session in self._all():
             session.drop_history()
-        await self.apply_revocations(_CATCH_UP_S)
+        await self.apply_revocations(_MISSED_REVOCATIONS_S)
 
     async def apply_revocations(self, seconds: float) -> None:
         """End the sessions whose tokens were revoked in the last `seconds`.
@@ -447,7 +447,7 @@ class SessionRegistry:
                 if overdue or session.finished:
                     self._hand_over(session)
             if len(self._index):
-                await self._clock.sleep(_POLL_S)
+                await self._clock.sleep(_BUSY_POLL_S)
 
     def _hand_over(self, session: Session) -> None:
         """End a session here, and tell its client where it continues."""
@@ -479,7 +479,7 @@ class SessionRegistry:
     async def _close(self, session: Session, grace_s: float, *, logged: bool) -> None:
         deadline = self._clock.monotonic() + grace_s
         while session.busy and not self._stopping and self._clock.monotonic() < deadline:
-            await self._clock.sleep(_POLL_S)
+            await self._clock.sleep(_BUSY_POLL_S)
         try:
             await session.close()
         except ForemindError as error:
@@ -501,10 +501,10 @@ def longest_detached(sessions: Iterable[Session]) -> Session | None:
     return min(since, key=lambda entry: entry[0])[1] if since else None
 
 
-_INTERVAL_S = 1.0
+_HANDOVER_INTERVAL_S = 1.0
 _MAX_MOVES = 20  # in an interval: each costs the new owner the reading of a session
-_IDLE_S = 10.0  # without a key: longer than any pause within a message
-_BATCH = 50  # sessions examined before the event loop runs other tasks
+_MOVED_IDLE_S = 10.0  # without a key: longer than any pause within a message
+_HANDOVER_BATCH = 50  # sessions examined before the event loop runs other tasks
 
 
 class Handover:
@@ -523,7 +523,7 @@ class Handover:
 
     def start(self, supervisor: Supervisor) -> SupervisedLoop:
         """Run until the loop is stopped."""
-        return supervisor.every("handover", _INTERVAL_S, self._move_some)
+        return supervisor.every("handover", _HANDOVER_INTERVAL_S, self._move_some)
 
     async def _move_some(self) -> None:
         membership, now = self._registry.membership, self._clock.monotonic()
@@ -532,13 +532,13 @@ class Handover:
             return
         misplaced = moved = 0
         for number, session in enumerate(self._registry.sessions(), 1):
-            if number % _BATCH == 0:
+            if number % _HANDOVER_BATCH == 0:
                 await asyncio.sleep(0)
             owner = membership.owner_elsewhere(session.key) if _may_move(session) else None
             if owner is None:
                 continue
             misplaced += 1
-            if moved < _MAX_MOVES and session.finished and session.idle_s(now) >= _IDLE_S:
+            if moved < _MAX_MOVES and session.finished and session.idle_s(now) >= _MOVED_IDLE_S:
                 self._metrics.redirects.labels("move").inc()
                 session.client.redirect(owner.url)
                 moved += 1
