@@ -459,7 +459,8 @@ async def test_every_route_requires_its_scope(start: StartServer) -> None:
             assert_refused(response, 403)
             assert scope in response.json()["error"]["message"]
         if scope is not None:
-            assert_refused(await d.send(method, path, body, authorization="Bearer x"), 401)
+            for invalid in ("Bearer x", ""):
+                assert_refused(await d.send(method, path, body, authorization=invalid), 401)
     assert await d.state_digest() == before
 
 

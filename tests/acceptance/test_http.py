@@ -4,13 +4,14 @@ import asyncio
 import json
 from typing import Any
 
+import httpx2
 import pytest
 
 from foremind.domain.companion import CompanionFile
 from foremind.domain.settings.settings import CompanionSettings
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, scripted_model
-from tests.conftest import RunningServer, StartServer, owner_of
+from tests.conftest import PATIENCE, RunningServer, StartServer, owner_of
 from tests.unit.auth.test_access_tokens import SECRET, token
 
 
@@ -61,6 +62,30 @@ async def test_readiness_names_the_problem(start: StartServer) -> None:
     assert status == 503
     assert json.loads(body)["migrations"].startswith("1 pending")
     assert (await get(server, "/healthz"))[0] == 200
+
+
+async def test_what_is_wrong_is_said_to_operators_only(start: StartServer) -> None:
+    """On this machine, or with a token of scope `metrics`; others read that something is."""
+    server = await start(auth_secret=SECRET)
+    await owner_of(server.app.core).execute("DELETE FROM schema_migrations WHERE number = 1")
+    remote = {"x-forwarded-for": "203.0.113.5"}
+    tokens = {
+        scope: {"authorization": f"Bearer {token(scopes=[scope])}"}
+        for scope in ("chat", "metrics", "admin")
+    }
+    pending, unsaid = "1 pending: run foremind db migrate", "failed; see the log"
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+        for headers, expected in (
+            ({}, pending),
+            (remote, unsaid),
+            (remote | {"authorization": "Bearer x"}, unsaid),
+            (remote | tokens["chat"], unsaid),
+            (remote | tokens["metrics"], pending),
+            (remote | tokens["admin"], pending),
+        ):
+            answer = await http.get(f"http://127.0.0.1:{server.port}/readyz", headers=headers)
+            assert (answer.status_code, answer.json()["migrations"]) == (503, expected)
+            assert (answer.json()["database"], answer.json()["server"]) == ("ok", "ok")
 
 
 async def test_the_list_of_companions_contains_no_personas_or_settings(start: StartServer) -> None:

@@ -61,6 +61,10 @@ async def test_what_the_model_server_says_is_shown(start: StartServer) -> None:
         ready = await _get(server.port, "/readyz")
         assert ready["status"] == "ok"
         assert ready["language_model"].startswith("degraded: Ollama 0.12.6 reads 4096 tokens")
+        async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+            url, remote = f"http://127.0.0.1:{server.port}/readyz", {"x-forwarded-for": "192.0.2.1"}
+            unsaid = (await http.get(url, headers=remote)).json()
+        assert (unsaid["status"], unsaid["language_model"]) == ("ok", "degraded: see the log")
         shown = await _get(server.port, "/v1/admin/models?user=owner")
         (model,) = shown["models"]
         assert model["facts"] == {

@@ -15,10 +15,9 @@ from starlette.responses import Response
 
 from foremind.api.dependencies import read_bytes, read_json
 from foremind.api.operations import TEXT, Operation
-from foremind.api.request_authentication import RequestAuthenticator
 from foremind.api.responses import DoneResponse, json_response
 from foremind.auth.authority import Authority
-from foremind.auth.principal import MAX_USER_CHARS
+from foremind.auth.principal import MAX_USER_CHARS, Principal
 from foremind.cards.card_fields import card_of, companion_of, mended_card, slug_of
 from foremind.cards.card_file import (
     FORMATS,
@@ -47,7 +46,6 @@ Identifier = Annotated[str, Meta(min_length=1, max_length=MAX_USER_CHARS)]
 class AdminServices:
     """The services of these routes."""
 
-    authenticator: RequestAuthenticator
     settings: Settings
     clock: Clock
     companions: CompanionStore
@@ -140,12 +138,11 @@ class AdminEndpoints:
         self._services = services
 
     @Operation("GET", "/v1/admin/companions", Companions, scope="admin")
-    async def list_companions(self, request: Request) -> Response:
+    async def list_companions(self, request: Request, _: Principal) -> Response:
         """List companions for operators.
 
         Returns every companion that is not retired, with its persona, settings and version.
         """
-        await self._services.authenticator.require_admin(request)
         companions = await self._services.companions.list()
         return json_response(
             {"companions": [companion_detail(companion) for companion in companions]}
@@ -154,13 +151,12 @@ class AdminEndpoints:
     @Operation(
         "PUT", "/v1/admin/companions/{slug}", CompanionDetail, body=CompanionBody, scope="admin"
     )
-    async def put_companion(self, request: Request) -> Response:
+    async def put_companion(self, request: Request, _: Principal) -> Response:
         """Create or replace a companion.
 
         Creates the companion, or replaces its name, persona, greeting and settings. Open sessions
         use the new version at once. `version` increases with every change.
         """
-        await self._services.authenticator.require_admin(request)
         body = await read_json(request, CompanionBody)
         companion = CompanionFile(
             request.path_params["slug"],
@@ -184,53 +180,49 @@ class AdminEndpoints:
         return json_response(companion_detail(stored, notices))
 
     @Operation("DELETE", "/v1/admin/companions/{slug}", DoneResponse, scope="admin")
-    async def retire_companion(self, request: Request) -> Response:
+    async def retire_companion(self, request: Request, _: Principal) -> Response:
         """Retire a companion.
 
         No more sessions can be opened with the companion, until it is created again with PUT. Its
         users keep what was said, and can still read, export and erase it.
         """
-        await self._services.authenticator.require_admin(request)
         services = self._services
         await services.companions.retire(request.path_params["slug"], services.clock.now())
         return json_response({"status": "ok"})
 
     @Operation("GET", "/v1/admin/models", LanguageModels, scope="admin")
-    async def list_models(self, request: Request) -> Response:
+    async def list_models(self, request: Request, _: Principal) -> Response:
         """List language models.
 
         Asks the model servers in use what they are, what they read and whether they think aloud,
         and says what to look at. Where the server has none and listens on loopback, names those at
         the usual ports of this machine; they are not used.
         """
-        await self._services.authenticator.require_admin(request)
         services = self._services
         offers = services.settings.llm_url is None and is_loopback(services.settings.host)
         found = await find_local_servers() if offers else []
         return json_response({"models": await services.models.probe(), "found": found})
 
     @Operation("GET", "/v1/admin/sessions", OpenSessions, scope="admin")
-    async def list_sessions(self, request: Request) -> Response:
+    async def list_sessions(self, request: Request, _: Principal) -> Response:
         """List open sessions.
 
         Returns the sessions of the process that answers.
         """
-        await self._services.authenticator.require_admin(request)
         return json_response({"sessions": self._services.sessions.snapshots()})
 
     @Operation("DELETE", "/v1/admin/sessions/{session}", DoneResponse, scope="admin")
-    async def end_session(self, request: Request) -> Response:
+    async def end_session(self, request: Request, _: Principal) -> Response:
         """End a session.
 
         Ends a session of the process that answers, and closes its connection with 4403.
         """
-        await self._services.authenticator.require_admin(request)
         if not self._services.sessions.dismiss(request.path_params["session"]):
             raise NotFound("session: expected a session of this process", param="session")
         return json_response({"status": "ok"})
 
     @Operation("POST", "/v1/admin/revocations", Revoked, status=201, body=Revocation, scope="admin")
-    async def revoke_tokens(self, request: Request) -> Response:
+    async def revoke_tokens(self, request: Request, _: Principal) -> Response:
         """Revoke tokens.
 
         Revokes one token of a user by its `jti`, or all tokens issued so far, in every process and
@@ -238,20 +230,18 @@ class AdminEndpoints:
         to be issued up to `issued_until`, half a minute from now, are revoked too: to let the user
         in again, issue a token after that.
         """
-        await self._services.authenticator.require_admin(request)
         body = await read_json(request, Revocation)
         until = await self._services.authority.revoke(body.user, body.token_id)
         return json_response(Revoked(None if body.token_id else until), 201)
 
     @Operation("POST", "/v1/admin/drain", DoneResponse, status=202, scope="admin")
-    async def drain(self, request: Request) -> Response:
+    async def drain(self, request: Request, _: Principal) -> Response:
         """Drain the process.
 
         Stops accepting sessions, gives replies in progress `FOREMIND_DRAIN_S` seconds to finish,
         and then closes all connections with 4503. Returns at once. For use before a shutdown: there
         is no way back.
         """
-        await self._services.authenticator.require_admin(request)
         services = self._services
         response = json_response({"status": "draining"}, 202)
         response.background = BackgroundTask(services.sessions.drain, services.settings.drain_s)
@@ -301,7 +291,7 @@ class CardEndpoints:
         file_types=_CARD_TYPES,
         scope="admin",
     )
-    async def put(self, request: Request) -> Response:
+    async def put(self, request: Request, _: Principal) -> Response:
         """Create or replace a companion by a character card.
 
         Takes a Character Card of version 1, 2 or 3, of at most 20 MB: JSON, PNG, APNG or CHARX,
@@ -311,7 +301,6 @@ class CardEndpoints:
         not supported. A lorebook by itself, as a world of SillyTavern is, takes the place of that
         of a companion that exists.
         """
-        await self._services.authenticator.require_admin(request)
         file = await read_bytes(request, MAX_FILE_BYTES)
         slug = request.path_params["slug"]
         card = await asyncio.to_thread(read_card, file, slug)
@@ -332,13 +321,12 @@ class CardEndpoints:
         file_types=_CARD_TYPES,
         scope="admin",
     )
-    async def read(self, request: Request) -> Response:
+    async def read(self, request: Request, _: Principal) -> Response:
         """Read a character card.
 
         Reads a file as PUT of a card does, and stores nothing: what the card says, and the slug
         that its name makes, which may be empty.
         """
-        await self._services.authenticator.require_admin(request)
         file = await read_bytes(request, MAX_FILE_BYTES)
         card = await asyncio.to_thread(read_card, file, request.query_params.get("name"))
         name = "" if card.is_lorebook else card.data["name"]
@@ -358,13 +346,12 @@ class CardEndpoints:
         file_types=("image/png", "application/zip"),
         scope="admin",
     )
-    async def get(self, request: Request) -> Response:
+    async def get(self, request: Request, _: Principal) -> Response:
         """Get a companion's character card.
 
         Returns the card that the companion was made of, its `data` as it was given; or, for a
         companion that was none's, a card of version 2 made of it.
         """
-        await self._services.authenticator.require_admin(request)
         name = request.query_params.get("as", "json")
         card_format = next((known for known in FORMATS if known == name), None)
         if card_format is None:

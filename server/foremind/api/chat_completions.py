@@ -223,32 +223,35 @@ class ChatCompletionEndpoints:
     def __init__(self, services: ChatCompletionServices) -> None:
         self._services = services
 
-    @Operation("GET", "/v1/models", ModelList, scope="")
-    async def models(self, request: Request) -> Response:
+    @Operation("GET", "/v1/models", ModelList, scope="", caller="anyone")
+    async def models(self, _: Request, principal: Principal | None) -> Response:
         """List companions as models.
 
         As OpenAI's `GET /v1/models`: the companions that the token allows, or all of them in open
         mode.
         """
-        principal = await self._services.authenticator.authenticate_unless_open(request)
         return json_response(ModelList(await self._models(principal)))
 
-    @Operation("GET", "/v1/models/{slug}", ModelView, scope="")
-    async def model(self, request: Request) -> Response:
+    @Operation("GET", "/v1/models/{slug}", ModelView, scope="", caller="anyone")
+    async def model(self, request: Request, principal: Principal | None) -> Response:
         """Get a companion as a model.
 
         As OpenAI's `GET /v1/models/{model}`: the companion with this slug.
         """
-        principal = await self._services.authenticator.authenticate_unless_open(request)
         for model in await self._models(principal):
             if model.id == request.path_params["slug"]:
                 return json_response(model)
         raise NotFound("model: expected one of /v1/models", param="model")
 
     @Operation(
-        "POST", "/v1/chat/completions", ChatCompletion, body=ChatCompletionRequest, scope="chat"
+        "POST",
+        "/v1/chat/completions",
+        ChatCompletion,
+        body=ChatCompletionRequest,
+        scope="chat",
+        caller="player",
     )
-    async def complete(self, request: Request) -> Response:
+    async def complete(self, request: Request, caller: Principal | None) -> Response:
         """Complete a chat.
 
         As OpenAI's chat completions: answers the last message of a conversation that is sent whole,
@@ -260,10 +263,12 @@ class ChatCompletionEndpoints:
         `memory:read`, `X-Foremind-Context` the kind of context and `X-Foremind-Turn` the id of the
         stored turn.
         """
-        return await self._answer(request, ChatCompletionRequest)
+        return await self._answer(request, caller, ChatCompletionRequest)
 
-    @Operation("POST", "/v1/responses", ModelResponse, body=ResponsesRequest, scope="chat")
-    async def respond(self, request: Request) -> Response:
+    @Operation(
+        "POST", "/v1/responses", ModelResponse, body=ResponsesRequest, scope="chat", caller="player"
+    )
+    async def respond(self, request: Request, caller: Principal | None) -> Response:
         """Create a response.
 
         As OpenAI's responses, and otherwise as chat completions: answers the last message of
@@ -271,13 +276,15 @@ class ChatCompletionEndpoints:
         `stream`, the reply is sent as server-sent events from `response.created` to
         `response.completed` or `response.failed`. What is not supported is refused by its name.
         """
-        return await self._answer(request, ResponsesRequest)
+        return await self._answer(request, caller, ResponsesRequest)
 
     async def _answer(
-        self, request: Request, shape: type[ChatCompletionRequest] | type[ResponsesRequest]
+        self,
+        request: Request,
+        caller: Principal | None,
+        shape: type[ChatCompletionRequest] | type[ResponsesRequest],
     ) -> Response:
         authenticator = self._services.authenticator
-        caller = await authenticator.authenticate_caller(request)
         body = await read_json(request, shape, _MAX_BODY_BYTES)
         principal = authenticator.player(caller, *_named_user(request, body, open_=caller is None))
         request.state.connection.mark_identified()

@@ -8,7 +8,6 @@ from starlette.requests import Request
 
 from foremind.api.json_bodies import Check, SpooledResponses, decode_json, receive_body
 from foremind.api.request_authentication import RequestAuthenticator
-from foremind.auth.authority import require_scope
 from foremind.auth.principal import Principal
 from foremind.background.worker import BackgroundWorker
 from foremind.domain.companion import Companion
@@ -89,26 +88,23 @@ class ResolvedRelationship:
 
 
 async def resolve_relationship(
-    services: RelationshipServices, request: Request
+    services: RelationshipServices, request: Request, principal: Principal
 ) -> ResolvedRelationship:
     """Return the relationship in a request's path, checking that the principal may access it.
 
-    GET and HEAD need the scope `memory:read`, other methods `memory:write`. Access to another
-    user's relationship is written to its audit trail.
+    Access to another user's relationship is written to its audit trail.
 
     Raises:
-        NotAuthenticated, NotAllowed: the principal may not access it.
+        NotAllowed: the token does not allow its companion.
         NotFound: it does not exist, or is another user's.
     """
-    principal = await services.authenticator.authenticate(request)
-    reads = request.method in ("GET", "HEAD")
-    require_scope(principal, "memory:read" if reads else "memory:write")
     id_ = parse_number(request.path_params["id"], "id", 0, MAX_ID)
     relationship = await services.stores.relationships.find(id_, principal.effective_user_id)
     if not principal.may_open(relationship.companion):
         raise NotAllowed("id: the token does not allow this companion", param="id")
     resource = "".join(request.url.path.split("/")[4:5])
-    await audit_foreign_access(services, principal, id_, "read" if reads else "change", resource)
+    action = "read" if request.method in ("GET", "HEAD") else "change"
+    await audit_foreign_access(services, principal, id_, action, resource)
     return await with_settings(services, principal, relationship)
 
 

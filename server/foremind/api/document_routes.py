@@ -7,6 +7,7 @@ from starlette.responses import Response
 from foremind.api.dependencies import MAX_ID, RelationshipServices, parse_number, read_bytes
 from foremind.api.operations import TEXT, Operation
 from foremind.api.responses import DoneResponse, json_response
+from foremind.auth.principal import Principal
 from foremind.domain.document import Document
 from foremind.domain.errors import InvalidMessage
 from foremind.storage.companion_store import DocumentStore
@@ -29,7 +30,7 @@ class DocumentEndpoints:
         self._store = store
 
     @Operation("GET", "/v1/companions/{slug}/documents", Documents, scope="admin")
-    async def list_documents(self, request: Request) -> Response:
+    async def list_documents(self, request: Request, _: Principal) -> Response:
         """List documents.
 
         Returns the documents of the companion's reference library. `embedded` of a document's
@@ -48,7 +49,7 @@ class DocumentEndpoints:
         required=frozenset({"title"}),
         scope="admin",
     )
-    async def add(self, request: Request) -> Response:
+    async def add(self, request: Request, _: Principal) -> Response:
         """Add a document.
 
         Adds a document of at most 20 MB to the companion's reference library. The body is the
@@ -68,7 +69,7 @@ class DocumentEndpoints:
         return json_response(next(document for document in documents if document.id == id_), 202)
 
     @Operation("DELETE", "/v1/companions/{slug}/documents/{document}", DoneResponse, scope="admin")
-    async def remove(self, request: Request) -> Response:
+    async def remove(self, request: Request, _: Principal) -> Response:
         """Remove a document.
 
         Removes a document from the companion's reference library.
@@ -79,5 +80,4 @@ class DocumentEndpoints:
         return json_response({"status": "ok"})
 
     async def _companion_id(self, request: Request) -> int:
-        await self._services.authenticator.require_admin(request)
         return (await self._services.stores.companions.find(request.path_params["slug"])).id

@@ -15,6 +15,7 @@ from foremind.api.memory_routes import text_of
 from foremind.api.operations import Operation
 from foremind.api.responses import json_response
 from foremind.api.turn_shapes import MessageId
+from foremind.auth.principal import Principal
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.turn import EventType, ReportedEvent
 from foremind.memory.remember import Rememberer
@@ -70,7 +71,7 @@ class EventEndpoints:
     @Operation(
         "POST", "/v1/relationships/{id}/events", StoredEvents, body=EventsBody, scope="memory:write"
     )
-    async def report(self, request: Request) -> Response:
+    async def report(self, request: Request, principal: Principal) -> Response:
         """Report what happened.
 
         Stores what happened around the relationship, which nobody said: each becomes a memory of
@@ -80,7 +81,7 @@ class EventEndpoints:
         asks for a consent that the user has not given.
         """
         services = self._services
-        resolved = await resolve_relationship(services, request)
+        resolved = await resolve_relationship(services, request, principal)
         body = await read_json(request, EventsBody, _MAX_BYTES)
         now = services.runtime.clock.now()
         events = [

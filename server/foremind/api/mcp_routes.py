@@ -10,7 +10,7 @@ from starlette.responses import Response
 from foremind.api.dependencies import MAX_JSON_BYTES, read_bytes
 from foremind.api.json_bodies import decode_json
 from foremind.api.operations import Operation
-from foremind.api.request_authentication import RequestAuthenticator
+from foremind.auth.principal import Principal
 from foremind.domain.errors import NotFound
 from foremind.domain.storable_text import check_storable
 
@@ -42,7 +42,6 @@ class JsonRpcAnswer(msgspec.Struct, frozen=True):
 class McpServices:
     """The services of this route; no `server` if it is off."""
 
-    authenticator: RequestAuthenticator
     server: "McpServer | None"
 
 
@@ -52,8 +51,8 @@ class McpEndpoint:
     def __init__(self, services: McpServices) -> None:
         self._services = services
 
-    @Operation("POST", "/v1/mcp", JsonRpcAnswer, body=JsonRpcMessage, scope="")
-    async def handle(self, request: Request) -> Response:
+    @Operation("POST", "/v1/mcp", JsonRpcAnswer, body=JsonRpcMessage, scope="", caller="player")
+    async def handle(self, request: Request, caller: Principal | None) -> Response:
         """Call a memory tool.
 
         The Model Context Protocol over streamable HTTP, without sessions: a message is answered as
@@ -61,7 +60,6 @@ class McpEndpoint:
         `context` need the scopes `memory:read` or `memory:write`. 404 unless the server runs with
         `FOREMIND_MCP`.
         """
-        caller = await self._services.authenticator.authenticate_caller(request)
         request.state.connection.mark_identified()
         body = await read_bytes(request, MAX_JSON_BYTES)
         await decode_json(body, JsonRpcMessage, check_storable)

@@ -18,6 +18,7 @@ from foremind.api.dependencies import (
 )
 from foremind.api.operations import ID, PAGE, TEXT, Operation
 from foremind.api.responses import DoneResponse, json_response
+from foremind.auth.principal import Principal
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.memory import StoredMemory
 from foremind.domain.relationship import TranscriptEntry
@@ -156,13 +157,13 @@ class MemoryEndpoints:
             | {"description": "The id of a session (UUID). Default: turns of all sessions."}
         },
     )
-    async def list_turns(self, request: Request) -> Response:
+    async def list_turns(self, request: Request, principal: Principal) -> Response:
         """List turns.
 
         Returns a page of the transcript in ascending order of id. `memory` is the id of the memory
         that a turn is part of; it is null if the turn was not kept as a memory.
         """
-        resolved = await resolve_relationship(self._services, request)
+        resolved = await resolve_relationship(self._services, request, principal)
         after, limit = page_parameters(request, _DEFAULT_PAGE, _MAX_PAGE)
         page = await self._services.stores.relationships.turns(
             resolved.relationship.id, after, limit, _session_id(request)
@@ -170,13 +171,13 @@ class MemoryEndpoints:
         return json_response(page_body("turns", page, limit))
 
     @Operation("GET", "/v1/relationships/{id}/memories", MemoryPage, query=PAGE)
-    async def list_memories(self, request: Request) -> Response:
+    async def list_memories(self, request: Request, principal: Principal) -> Response:
         """List memories.
 
         Returns a page of memories in ascending order of id, each with its significance and the
         reasons for it.
         """
-        resolved = await resolve_relationship(self._services, request)
+        resolved = await resolve_relationship(self._services, request, principal)
         after, limit = page_parameters(request, _DEFAULT_PAGE, _MAX_PAGE)
         relationships = self._services.stores.relationships
         page = await relationships.memories(resolved.relationship.id, after, limit)
@@ -189,13 +190,13 @@ class MemoryEndpoints:
         body=Correction,
         scope="memory:write",
     )
-    async def correct(self, request: Request) -> Response:
+    async def correct(self, request: Request, principal: Principal) -> Response:
         """Correct a memory.
 
         Replaces the content of the memory and of the turns that it was made from. It is embedded
         and indexed again at once.
         """
-        resolved = await resolve_relationship(self._services, request)
+        resolved = await resolve_relationship(self._services, request, principal)
         memory_id = parse_number(request.path_params["memory"], "memory", 1, MAX_ID)
         content = (await read_json(request, Correction)).content
         await correct_memory(self._services, resolved, memory_id, content)
@@ -218,7 +219,7 @@ class MemoryEndpoints:
         },
         scope="memory:write",
     )
-    async def erase(self, request: Request) -> Response:
+    async def erase(self, request: Request, principal: Principal) -> Response:
         """Erase memories.
 
         Permanently erases what at most one of `session`, `turn` and `about` selects; without any,
@@ -228,7 +229,7 @@ class MemoryEndpoints:
         transactions, and the receipt follows the last: without a receipt, repeat the request to
         erase the remainder. With `dry_run` nothing is erased, and the receipt counts what would be.
         """
-        return await self._erase(request)
+        return await self._erase(request, principal)
 
     @Operation(
         "DELETE",
@@ -237,17 +238,17 @@ class MemoryEndpoints:
         query={"dry_run": _DRY_RUN},
         scope="memory:write",
     )
-    async def erase_one(self, request: Request) -> Response:
+    async def erase_one(self, request: Request, principal: Principal) -> Response:
         """Erase a memory.
 
         Permanently erases the memory with its turns, the companion's replies that repeat it, and
         all records derived from it, which are rebuilt from the remaining sources. With `dry_run`
         nothing is erased, and the receipt counts what would be.
         """
-        return await self._erase(request)
+        return await self._erase(request, principal)
 
-    async def _erase(self, request: Request) -> Response:
-        resolved = await resolve_relationship(self._services, request)
+    async def _erase(self, request: Request, principal: Principal) -> Response:
+        resolved = await resolve_relationship(self._services, request, principal)
         scope = _erasure_scope(self._services, resolved, request)
         dry_run = _dry_run(request)
         return json_response(await erase_memories(self._services, resolved, scope, dry_run=dry_run))

@@ -8,7 +8,7 @@ about some words.
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from inspect import getdoc
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -16,7 +16,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from foremind.api.dependencies import decoded, read_json
+from foremind.api.request_authentication import Caller, RequestAuthenticator
 from foremind.api.responses import with_error_responses
+from foremind.auth.principal import Scope
 from foremind.domain.errors import InvalidMessage, UnsupportedMediaType
 from foremind.domain.storable_text import check_storable
 from foremind.retrieval.documents.text_extraction import MEDIA_TYPES
@@ -55,6 +57,7 @@ class Operation:
         query: the schemas of query parameters by name, other than `user`.
         required: the names of query parameters that must be given.
         scope: the scope that a token needs; "" for any token, None if no token is needed.
+        caller: whom it acts for; in open mode, there is a user only for `user`.
         media_type: of the response with `status`.
         other_responses: shapes of JSON responses with other statuses that are not errors.
         file_types: media types that the request body may have instead of JSON; or, where there is
@@ -68,7 +71,8 @@ class Operation:
     body: Any = None
     query: Mapping[str, Any] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
-    scope: str | None = "memory:read"
+    scope: Scope | Literal[""] | None = "memory:read"
+    caller: Caller = "user"
     media_type: str = "application/json"
     other_responses: Mapping[int, Any] = field(default_factory=dict)
     file_types: tuple[str, ...] = ()
@@ -108,24 +112,32 @@ def operations_of(endpoints: type) -> Iterator[tuple[str, Operation]]:
             yield name, described
 
 
-def routes_of(endpoints: object) -> list[Route]:
+def routes_of(endpoints: object, authenticator: RequestAuthenticator) -> list[Route]:
     """Return the routes of the operations that an object handles.
 
-    They refuse what these do not describe, and answer with JSON errors.
+    They refuse what these do not describe and whom they do not allow, and answer with JSON errors.
+    A handler is given the request and its principal: None if no token is needed, or there is none.
     """
     return [
-        _enforced(described, getattr(endpoints, name))
+        _enforced(described, getattr(endpoints, name), authenticator)
         for name, described in operations_of(type(endpoints))
     ]
 
 
-def _enforced(described: Operation, handle: Callable[[Request], Awaitable[Response]]) -> Route:
+def _enforced(
+    described: Operation,
+    handle: Callable[..., Awaitable[Response]],
+    authenticator: RequestAuthenticator,
+) -> Route:
     async def endpoint(request: Request) -> Response:
         _check_encoding(request)
         check_storable({**request.path_params, **request.query_params})
         _check_query(described, request)
+        principal = None
+        if described.scope is not None:
+            principal = await authenticator.authenticate(request, described.caller, described.scope)
         await _check_body(described, request)
-        return await handle(request)
+        return await handle(request, principal)
 
     route = Route(described.route, with_error_responses(endpoint), methods=[described.method])
     route.path = described.path  # already compiled; what is published has no converters

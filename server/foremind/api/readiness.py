@@ -7,7 +7,7 @@ import structlog
 
 from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError, StorageUnavailable
-from foremind.domain.health import OK, degraded
+from foremind.domain.health import OK, degraded, without_details
 from foremind.retrieval.embedding.service import EmbeddingService, Priority
 from foremind.runtime.supervision import Supervisor
 from foremind.storage.database import Database
@@ -51,20 +51,22 @@ class Readiness:
         self._lock = asyncio.Lock()
         self._cached: tuple[float, dict[str, str]] | None = None
 
-    async def check(self) -> dict[str, str]:
-        """Return `ok` or a description of the problem, by name of the check."""
+    async def check(self, *, details: bool) -> dict[str, str]:
+        """Return `ok` or what is wrong, by name of the check; without details, only that it is."""
         async with self._lock:
             now = self._clock.monotonic()
             if self._cached is None or now - self._cached[0] >= _CACHE_S:
                 self._cached = now, await self._run_checks()
             checks = self._cached[1]
-            return {
+            outcomes = {
                 **checks,
                 "background": self._background(database_is_ok=checks["database"] == OK),
                 **self.embedder.health(),
                 **self._others(),
-                "server": "draining" if self._draining() else OK,
             }
+            if not details:
+                outcomes = {name: without_details(outcome) for name, outcome in outcomes.items()}
+            return outcomes | {"server": "draining" if self._draining() else OK}
 
     async def _run_checks(self) -> dict[str, str]:
         model, database, migrations = await asyncio.gather(

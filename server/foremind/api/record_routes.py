@@ -20,6 +20,7 @@ from foremind.api.dependencies import (
 )
 from foremind.api.operations import PAGE, Operation
 from foremind.api.responses import CreatedResponse, DoneResponse, json_response
+from foremind.auth.principal import Principal
 from foremind.domain.errors import InvalidMessage, NotAllowed
 from foremind.domain.record import (
     MAX_CONTENT_CHARS,
@@ -140,14 +141,14 @@ class RecordEndpoints:
             }
         },
     )
-    async def list_records(self, request: Request) -> Response:
+    async def list_records(self, request: Request, principal: Principal) -> Response:
         """List records.
 
         Returns the records of the memory layers, such as profile, notes and episodes. `used` counts
         the reply prompts that contained a record, `used_at` is the time of the last one; both lag
         by some seconds.
         """
-        resolved = await resolve_relationship(self._services, request)
+        resolved = await resolve_relationship(self._services, request, principal)
         layer = request.query_params.get("layer")
         if layer is not None and layer not in RECORD_LAYERS:
             raise InvalidMessage(
@@ -166,14 +167,14 @@ class RecordEndpoints:
         body=RecordBody,
         scope="memory:write",
     )
-    async def create(self, request: Request) -> Response:
+    async def create(self, request: Request, principal: Principal) -> Response:
         """Create a record.
 
         Writes a record in the user's name, or in the developer's with `by: developer` and the scope
         `admin`. In a layer or profile slot that holds a single record, it replaces that one. 413 if
         all records of the relationship would exceed 16 MiB.
         """
-        resolved = await resolve_relationship(self._services, request)
+        resolved = await resolve_relationship(self._services, request, principal)
         body = await read_json(request, RecordBody)
         record = NewRecord(
             layer=body.layer,
@@ -198,13 +199,13 @@ class RecordEndpoints:
         body=RecordPatch,
         scope="memory:write",
     )
-    async def change(self, request: Request) -> Response:
+    async def change(self, request: Request, principal: Principal) -> Response:
         """Change a record.
 
         Changes the fields that are given. With `revision`, the record is changed only if that is
         still its current revision (409 otherwise). `status` applies to questions only.
         """
-        resolved = await resolve_relationship(self._services, request)
+        resolved = await resolve_relationship(self._services, request, principal)
         body = await read_json(request, RecordPatch)
         if body.content is not None:
             _not_blank(body.content)
@@ -218,12 +219,12 @@ class RecordEndpoints:
         return await self._respond_changed(resolved, {"status": "ok"})
 
     @Operation("GET", "/v1/relationships/{id}/records/{record}/revisions", Revisions)
-    async def list_revisions(self, request: Request) -> Response:
+    async def list_revisions(self, request: Request, principal: Principal) -> Response:
         """List revisions of a record.
 
         Returns up to 20 earlier revisions, and the number of the current one.
         """
-        resolved = await resolve_relationship(self._services, request)
+        resolved = await resolve_relationship(self._services, request, principal)
         relationship_id = resolved.relationship.id
         record = await self._services.stores.records.find(relationship_id, _record_id(request))
         revisions = await self._services.stores.records.revisions(relationship_id, record.id)
@@ -236,12 +237,12 @@ class RecordEndpoints:
         body=RevisionBody,
         scope="memory:write",
     )
-    async def restore(self, request: Request) -> Response:
+    async def restore(self, request: Request, principal: Principal) -> Response:
         """Restore a revision of a record.
 
         Makes an earlier revision the record's current content, as a new revision.
         """
-        resolved = await resolve_relationship(self._services, request)
+        resolved = await resolve_relationship(self._services, request, principal)
         body = await read_json(request, RevisionBody)
         await self._services.editing.editor.restore(
             resolved.relationship.id,
@@ -254,13 +255,13 @@ class RecordEndpoints:
     @Operation(
         "DELETE", "/v1/relationships/{id}/records/{record}", ErasureReceipt, scope="memory:write"
     )
-    async def remove(self, request: Request) -> Response:
+    async def remove(self, request: Request, principal: Principal) -> Response:
         """Erase a record.
 
         Permanently erases the record and everything derived from it. Background work does not
         create it again from what was said before.
         """
-        resolved = await resolve_relationship(self._services, request)
+        resolved = await resolve_relationship(self._services, request, principal)
         receipt = await self._services.editing.remover.remove(
             resolved.relationship.id,
             resolved.principal.user_id,
@@ -270,13 +271,13 @@ class RecordEndpoints:
         return await self._respond_changed(resolved, receipt)
 
     @Operation("GET", "/v1/relationships/{id}/audit", AuditPage, query=PAGE)
-    async def list_audit(self, request: Request) -> Response:
+    async def list_audit(self, request: Request, principal: Principal) -> Response:
         """List the audit trail.
 
         Returns a page of the audit trail: who read or changed what, and when, but never the
         content.
         """
-        resolved = await resolve_relationship(self._services, request)
+        resolved = await resolve_relationship(self._services, request, principal)
         after, limit = page_parameters(request, _DEFAULT_PAGE, _MAX_PAGE)
         page = await self._services.stores.records.audit(resolved.relationship.id, after, limit)
         return json_response(page_body("audit", page, limit))

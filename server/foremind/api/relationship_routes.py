@@ -19,7 +19,7 @@ from foremind.api.dependencies import (
 from foremind.api.memory_routes import text_of
 from foremind.api.operations import TEXT, Operation
 from foremind.api.responses import DoneResponse, json_response
-from foremind.auth.authority import require_scope
+from foremind.auth.principal import Principal
 from foremind.background.step_definitions import StepStatus
 from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidMessage, NotFound
@@ -90,14 +90,12 @@ class RelationshipEndpoints:
         self._services = services
 
     @Operation("GET", "/v1/relationships", list[RelationshipView])
-    async def list_relationships(self, request: Request) -> Response:
+    async def list_relationships(self, request: Request, principal: Principal) -> Response:
         """List relationships.
 
         Returns the user's relationships with the companions that the token allows.
         """
         services = self._services
-        principal = await services.authenticator.authenticate(request)
-        require_scope(principal, "memory:read")
         relationships = [
             relationship
             for relationship in await services.stores.relationships.relationships_of_user(
@@ -121,14 +119,14 @@ class RelationshipEndpoints:
         )
 
     @Operation("GET", "/v1/relationships/{id}/config", dict[str, Any])
-    async def config(self, request: Request) -> Response:
+    async def config(self, request: Request, principal: Principal) -> Response:
         """Get settings.
 
         Returns every setting in force as `value`, with the level that sets it as `from`:
         `relationship`, `companion` or `server`. Also returns `consented`, whether the user has
         agreed to be remembered.
         """
-        resolved = await resolve_relationship(self._services, request)
+        resolved = await resolve_relationship(self._services, request, principal)
         return self._config_of(resolved.base_companion, resolved.relationship)
 
     def _config_of(self, companion: Companion, relationship: Relationship) -> Response:
@@ -141,7 +139,7 @@ class RelationshipEndpoints:
     @Operation(
         "PATCH", "/v1/relationships/{id}/config", dict[str, Any], body=Config, scope="memory:write"
     )
-    async def change_config(self, request: Request) -> Response:
+    async def change_config(self, request: Request, principal: Principal) -> Response:
         """Change settings.
 
         Applies a JSON merge patch (RFC 7396) to the relationship's own settings. A null setting is
@@ -152,7 +150,7 @@ class RelationshipEndpoints:
         `memory:read`.
         """
         services = self._services
-        resolved = await resolve_relationship(services, request)
+        resolved = await resolve_relationship(services, request, principal)
         relationship_id, user_id = resolved.relationship.id, resolved.principal.user_id
         body = await read_json(request, Config)
         if body.consent is False and resolved.policy.consent == "assumed":
@@ -185,48 +183,48 @@ class RelationshipEndpoints:
         return self._config_of(resolved.base_companion, changed)
 
     @Operation("GET", "/v1/relationships/{id}/sessions", Sessions)
-    async def list_sessions(self, request: Request) -> Response:
+    async def list_sessions(self, request: Request, principal: Principal) -> Response:
         """List sessions.
 
         Returns the last 200 sessions that have turns, newest first.
         """
-        resolved = await resolve_relationship(self._services, request)
+        resolved = await resolve_relationship(self._services, request, principal)
         sessions = await self._services.stores.relationships.sessions(
             resolved.relationship.id, _MAX_SESSIONS
         )
         return json_response({"sessions": sessions})
 
     @Operation("GET", "/v1/relationships/{id}/status", Status)
-    async def status(self, request: Request) -> Response:
+    async def status(self, request: Request, principal: Principal) -> Response:
         """Get background status.
 
         Returns the state of every step of the background work, such as notes, episodes and topics,
         with its last error and the turns that it has yet to process.
         """
-        resolved = await resolve_relationship(self._services, request)
+        resolved = await resolve_relationship(self._services, request, principal)
         steps = await self._services.background_worker.status(resolved.relationship.id)
         return json_response({"steps": steps})
 
     @Operation(
         "POST", "/v1/relationships/{id}/status", DoneResponse, status=202, scope="memory:write"
     )
-    async def run_background_work(self, request: Request) -> Response:
+    async def run_background_work(self, request: Request, principal: Principal) -> Response:
         """Run background work now.
 
         Schedules all pending steps at once, including those that are backing off or held after
         failures. Returns before they have run.
         """
-        resolved = await resolve_relationship(self._services, request)
+        resolved = await resolve_relationship(self._services, request, principal)
         await self._services.background_worker.retry_now(resolved.relationship.id)
         return json_response({"status": "begun"}, 202)
 
     @Operation("GET", "/v1/relationships/{id}/state", StateView)
-    async def state(self, request: Request) -> Response:
+    async def state(self, request: Request, principal: Principal) -> Response:
         """Get the session state.
 
         Returns the task and flags of the active session. `session` is null if there is none.
         """
-        resolved = await resolve_relationship(self._services, request)
+        resolved = await resolve_relationship(self._services, request, principal)
         session = await active_session(self._services, resolved)
         if session is None:
             return json_response(StateView(None, "", {}))
@@ -240,7 +238,7 @@ class RelationshipEndpoints:
         body=StateBody,
         scope="memory:write",
     )
-    async def change_state(self, request: Request) -> Response:
+    async def change_state(self, request: Request, principal: Principal) -> Response:
         """Change the session state.
 
         Applies a JSON merge patch to the task and flags of the active session; null removes the
@@ -248,7 +246,7 @@ class RelationshipEndpoints:
         without the scope `memory:read`.
         """
         services = self._services
-        resolved = await resolve_relationship(services, request)
+        resolved = await resolve_relationship(services, request, principal)
         body = await read_json(request, StateBody)
         session = await active_session(services, resolved)
         if session is None:
@@ -267,7 +265,7 @@ class RelationshipEndpoints:
         query={"draft": TEXT | {"description": "The text of the draft."}},
         required=frozenset({"draft"}),
     )
-    async def context(self, request: Request) -> Response:
+    async def context(self, request: Request, principal: Principal) -> Response:
         """Preview the context of a draft.
 
         Returns exactly the prompt that the language model would be given if the user sent the draft
@@ -275,7 +273,7 @@ class RelationshipEndpoints:
         every layer contributed or left out, the active entries of the companion's lorebook, and
         timings in milliseconds. The language model is not called and nothing is stored.
         """
-        resolved = await resolve_relationship(self._services, request)
+        resolved = await resolve_relationship(self._services, request, principal)
         draft = request.query_params.get("draft", "")
         text_of(self._services, draft, "draft")
         return json_response(await preview_context(self._services, resolved, draft))

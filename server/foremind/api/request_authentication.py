@@ -1,16 +1,29 @@
 """Authentication and rate limiting of HTTP requests."""
 
+from typing import Literal
+
 from cachetools import LRUCache
 from starlette.requests import Request
 
 from fair_transport import TokenBucket
 from foremind.auth.authority import Authority, require_scope
-from foremind.auth.principal import Principal, user_id_problem
+from foremind.auth.principal import Principal, Scope, user_id_problem
 from foremind.domain.clock import Clock
-from foremind.domain.errors import InvalidMessage, NotAllowed, NotAuthenticated, RateLimited
-from foremind.domain.settings.settings import Settings
+from foremind.domain.errors import (
+    ForemindError,
+    InvalidMessage,
+    NotAllowed,
+    NotAuthenticated,
+    RateLimited,
+)
+from foremind.domain.settings.settings import Settings, is_loopback
 from foremind.domain.user import name_of
 from foremind.storage.database import queue_connections_as
+
+#: Whom an operation acts for. `user`: the token's own user, or with the scope `admin` whomever the
+#: query names; open mode requires a name. `anyone`: nobody in particular; open mode needs no name.
+#: `player`: whom the request names, as `RequestAuthenticator.player` has it.
+Caller = Literal["user", "anyone", "player"]
 
 _BEARER = "Bearer "
 _BURST_S = 4.0
@@ -29,53 +42,54 @@ class RequestAuthenticator:
         self._clock = clock
         self._buckets: LRUCache[str, TokenBucket] = LRUCache(_MAX_BUCKETS)
 
-    async def authenticate(self, request: Request) -> Principal:
-        """Return the principal of a request.
+    async def authenticate(
+        self, request: Request, caller: Caller, scope: Scope | Literal[""]
+    ) -> Principal | None:
+        """Return the principal of a request; None in open mode, unless `caller` is `user`.
+
+        Args:
+            caller: whom the operation acts for.
+            scope: that a token needs; "" for any token.
 
         Raises:
-            NotAuthenticated: there is no valid token, or in open mode no user.
-            NotAllowed: another user is named, without the scope `admin`.
-            RateLimited: the user sends too many requests.
+            NotAuthenticated: there is no valid token; or, in open mode, no user where one acts.
+            NotAllowed: the token lacks the scope, or may not act for the user that is named.
+            RateLimited: too many requests.
         """
-        principal = await self._authority.authenticate_request(
-            _bearer_token(request), request.query_params.get("user")
-        )
-        self._limit_rate(principal.user_id)
-        request.state.connection.mark_identified()
-        queue_connections_as(principal.user_id)
+        principal = await self._principal(request, caller)
+        if principal is not None:
+            if scope:
+                require_scope(principal, scope)
+            request.state.connection.mark_identified()
         return principal
 
-    async def authenticate_unless_open(self, request: Request) -> Principal | None:
-        """Return the principal of a request, or None in open mode, where no user is needed.
-
-        Raises:
-            NotAuthenticated: there is no valid token.
-            NotAllowed: another user is named, without the scope `host` or `admin`.
-            RateLimited: the user sends too many requests.
-        """
-        if self._settings.open_mode:
-            self._limit_rate("")
-            return None
-        principal = await self._bearer(request)
-        self._limit_rate(principal.user_id)
-        request.state.connection.mark_identified()
+    async def _principal(self, request: Request, caller: Caller) -> Principal | None:
+        token, user_id = _bearer_token(request), request.query_params.get("user")
+        principal: Principal | None = None
+        if caller == "user":
+            principal = await self._authority.authenticate_request(token, user_id)
+            queue_connections_as(principal.user_id)
+        elif not self._settings.open_mode:
+            principal = await self._authority.authenticate_token(token)
+            if not principal.allows("host"):
+                _check_own(principal, user_id or None)
+        # Whoever acts for others is limited per player.
+        if caller != "player" or not (principal is None or principal.allows("host")):
+            self._limit_rate("" if principal is None else principal.user_id)
         return principal
 
-    async def authenticate_caller(self, request: Request) -> Principal | None:
-        """Return the principal that asks for a turn, or None in open mode; see `player`.
+    async def may_see_details(self, request: Request) -> bool:
+        """Return whether a request that needs no token may learn what is wrong with the server.
 
-        Raises:
-            NotAuthenticated: there is no valid token.
-            NotAllowed: the query names another user, without the scope `host` or `admin`.
-            RateLimited: a caller that acts only for itself sends too many requests.
+        From this machine it may, and with a token of scope `metrics`.
         """
-        if self._settings.open_mode:
-            return None
-        caller = await self._bearer(request)
-        if not caller.allows("host"):
-            self._limit_rate(caller.user_id)
-        request.state.connection.mark_identified()
-        return caller
+        if request.client is not None and is_loopback(request.client.host):
+            return True
+        try:
+            principal = await self._authority.authenticate_token(_bearer_token(request))
+        except ForemindError:
+            return False
+        return principal.allows("metrics")
 
     def player(self, caller: Principal | None, user_id: str | None, name: str | None) -> Principal:
         """Return the principal whose turn a caller asks for.
@@ -114,20 +128,6 @@ class RequestAuthenticator:
             if name is not None:
                 raise InvalidMessage("name: expected none, as the token says it", param="name")
         return self.player(caller, user_id, name)
-
-    async def require_admin(self, request: Request) -> None:
-        """Check that an operator makes a request.
-
-        Raises:
-            NotAuthenticated, NotAllowed, RateLimited: as `authenticate`, or the scope is missing.
-        """
-        require_scope(await self.authenticate(request), "admin")
-
-    async def _bearer(self, request: Request) -> Principal:
-        principal = await self._authority.authenticate_token(_bearer_token(request))
-        if not principal.allows("host"):
-            _check_own(principal, request.query_params.get("user") or None)
-        return principal
 
     def _limit_rate(self, user_id: str) -> None:
         now = self._clock.monotonic()

@@ -25,7 +25,7 @@ from foremind.api.responses import (
     unknown_path,
     with_error_responses,
 )
-from foremind.auth.authority import require_scope
+from foremind.auth.principal import Principal
 from foremind.background.worker import BackgroundWorker
 from foremind.domain.health import allows_traffic
 from foremind.domain.user import NO_NAME
@@ -75,7 +75,7 @@ class ServerEndpoints:
         }
 
     @Operation("GET", "/healthz", DoneResponse, scope=None)
-    async def healthz(self, _: Request) -> Response:
+    async def healthz(self, _: Request, __: None) -> Response:
         """Check liveness.
 
         Answers for as long as the process can serve requests, and checks nothing else.
@@ -83,42 +83,41 @@ class ServerEndpoints:
         return json_response({"status": "ok"})
 
     @Operation("GET", "/readyz", dict[str, str], scope=None, other_responses={503: dict[str, str]})
-    async def readyz(self, _: Request) -> Response:
+    async def readyz(self, request: Request, _: None) -> Response:
         """Check readiness.
 
         Checks everything that a message needs. Each of `model`, `database`, `migrations`,
         `background` and `server`, and `embedding_server` where one is configured, is `ok` or
         describes the problem; `status` is `ok` with 200, or `unavailable` with 503. A problem that
-        begins with `degraded: ` makes the server slower and leaves the status at 200. Checks that
-        cost time run at most once a second.
+        begins with `degraded: ` makes the server slower and leaves the status at 200. What is wrong
+        is said to requests from the same machine, or with a token of scope `metrics`; others are
+        told that something is. Checks that cost time run at most once a second.
         """
-        checks = await self._services.readiness.check()
+        services = self._services
+        details = await services.authenticator.may_see_details(request)
+        checks = await services.readiness.check(details=details)
         ready = all(map(allows_traffic, checks.values()))
         return json_response(
             {"status": "ok" if ready else "unavailable", **checks}, 200 if ready else 503
         )
 
-    @Operation("GET", "/metrics", str, media_type="text/plain", scope="metrics")
-    async def metrics(self, request: Request) -> Response:
+    @Operation("GET", "/metrics", str, media_type="text/plain", scope="metrics", caller="anyone")
+    async def metrics(self, _: Request, __: Principal | None) -> Response:
         """Get metrics.
 
         Returns the metrics of this process in the Prometheus text format.
         """
         services = self._services
-        principal = await services.authenticator.authenticate_unless_open(request)
-        if principal is not None:
-            require_scope(principal, "metrics")
         services.metrics.tasks.set(len(asyncio.all_tasks()))
         await services.background_worker.update_metrics()
         return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
-    @Operation("GET", "/v1/companions", list[CompanionView], scope="")
-    async def companions(self, request: Request) -> Response:
+    @Operation("GET", "/v1/companions", list[CompanionView], scope="", caller="anyone")
+    async def companions(self, _: Request, principal: Principal | None) -> Response:
         """List companions.
 
         Returns the companions that the token allows, or all of them in open mode.
         """
-        principal = await self._services.authenticator.authenticate_unless_open(request)
         user_name = NO_NAME if principal is None else principal.name
         companions = await self._services.companions.list()
         return json_response(
@@ -134,7 +133,7 @@ class ServerEndpoints:
         )
 
     @Operation("GET", "/v1/asyncapi.json", dict[str, Any], scope=None)
-    async def asyncapi(self, _: Request) -> Response:
+    async def asyncapi(self, _: Request, __: None) -> Response:
         """Get the WebSocket contract.
 
         Returns the AsyncAPI 3 document that describes the WebSocket at `/v1/ws`.
@@ -142,7 +141,7 @@ class ServerEndpoints:
         return Response(self._contracts["asyncapi.json"], media_type="application/json")
 
     @Operation("GET", "/v1/openapi.json", dict[str, Any], scope=None)
-    async def openapi(self, _: Request) -> Response:
+    async def openapi(self, _: Request, __: None) -> Response:
         """Get the HTTP contract.
 
         Returns this document.

@@ -13,7 +13,6 @@ from foremind.api.dependencies import RelationshipServices, read_bytes, resolve_
 from foremind.api.json_bodies import decode_json
 from foremind.api.operations import TEXT, Operation
 from foremind.api.responses import json_response
-from foremind.auth.authority import require_scope
 from foremind.auth.principal import Principal
 from foremind.domain.companion import Notice
 from foremind.domain.errors import InvalidMessage, NotAllowed
@@ -53,7 +52,7 @@ class TransferEndpoints:
         self._services = services
 
     @Operation("GET", "/v1/relationships/{id}/export", Export)
-    async def export_relationship(self, request: Request) -> Response:
+    async def export_relationship(self, request: Request, principal: Principal) -> Response:
         """Export a relationship.
 
         Returns the whole relationship as one JSON file, which can be imported again: sessions,
@@ -62,7 +61,7 @@ class TransferEndpoints:
         flight.
         """
         services = self._services
-        resolved = await resolve_relationship(services, request)
+        resolved = await resolve_relationship(services, request, principal)
         relationship = resolved.relationship
         user_id = resolved.principal.user_id
         now = services.runtime.clock.now()
@@ -97,7 +96,7 @@ class TransferEndpoints:
         file_types=("application/octet-stream", "application/zip", "application/x-ndjson"),
         scope="memory:write",
     )
-    async def import_relationship(self, request: Request) -> Response:
+    async def import_relationship(self, request: Request, principal: Principal) -> Response:
         """Import a relationship.
 
         Restores a relationship from its export, also from another server with another embedding
@@ -110,8 +109,6 @@ class TransferEndpoints:
         with `import-`; `notices` lists what could not be read.
         """
         services = self._services
-        principal = await services.authenticator.authenticate(request)
-        require_scope(principal, "memory:write")
         server, now = services.runtime.settings, services.runtime.clock.now()
         raw = await read_bytes(request, _MAX_IMPORT_BYTES)
         known = await services.stores.users.get(principal.effective_user_id)
@@ -166,13 +163,12 @@ class TransferEndpoints:
             201,
         )
 
-    @Operation("GET", "/v1/schemas/export", dict[str, Any], scope="")
-    async def export_schema(self, request: Request) -> Response:
+    @Operation("GET", "/v1/schemas/export", dict[str, Any], scope="", caller="anyone")
+    async def export_schema(self, _: Request, __: Principal | None) -> Response:
         """Get the export schema.
 
         Returns the JSON Schema of a relationship's export.
         """
-        await self._services.authenticator.authenticate_unless_open(request)
         return json_response(msgspec.json.schema(Export))
 
 

@@ -149,8 +149,8 @@ class TurnEndpoints:
     def __init__(self, services: TurnServices) -> None:
         self._services = services
 
-    @Operation("POST", "/v1/turns", TurnAnswer, body=TurnBody, scope="chat")
-    async def make_turn(self, request: Request) -> Response:
+    @Operation("POST", "/v1/turns", TurnAnswer, body=TurnBody, scope="chat", caller="player")
+    async def make_turn(self, request: Request, caller: Principal | None) -> Response:
         """Make a turn.
 
         Stores a message and returns the reply, without a WebSocket. The same `id` again returns the
@@ -159,7 +159,7 @@ class TurnEndpoints:
         WebSocket. A client that leaves stops the reply. With a token of scope `host` or `admin`, or
         in open mode, `user` names the player; any other token names its own.
         """
-        principal, body = await self._read(request, TurnBody)
+        principal, body = await self._read(request, caller, TurnBody)
         if body.world is not None:
             return await self._say(request, principal, body, body.world)
         for name in ("scene", "to"):
@@ -177,8 +177,8 @@ class TurnEndpoints:
         )
         return await self._answer(request, principal, asked)
 
-    @Operation("POST", "/v1/turns/edit", TurnAnswer, body=EditBody, scope="chat")
-    async def edit_turn(self, request: Request) -> Response:
+    @Operation("POST", "/v1/turns/edit", TurnAnswer, body=EditBody, scope="chat", caller="player")
+    async def edit_turn(self, request: Request, caller: Principal | None) -> Response:
         """Edit the last message.
 
         Stores a message in place of the last one of the session, which is erased with its replies
@@ -186,7 +186,7 @@ class TurnEndpoints:
         the code `not_last_message` or `nothing_said` if `message_id` does not name that message.
         The same `id` again changes nothing.
         """
-        principal, body = await self._read(request, EditBody)
+        principal, body = await self._read(request, caller, EditBody)
         asked = TurnRequest(
             body.companion,
             body.id,
@@ -198,15 +198,22 @@ class TurnEndpoints:
         )
         return await self._answer(request, principal, asked)
 
-    @Operation("POST", "/v1/turns/regenerate", TurnAnswer, body=RegenerateBody, scope="chat")
-    async def regenerate_reply(self, request: Request) -> Response:
+    @Operation(
+        "POST",
+        "/v1/turns/regenerate",
+        TurnAnswer,
+        body=RegenerateBody,
+        scope="chat",
+        caller="player",
+    )
+    async def regenerate_reply(self, request: Request, caller: Principal | None) -> Response:
         """Make another reply.
 
         Makes another reply to the last message of the session, and returns it as `POST /v1/turns`
         does. The one before is forgotten, and can be chosen again. The same `id` again makes no
         further reply. `message_id` is checked as for an edit.
         """
-        principal, body = await self._read(request, RegenerateBody)
+        principal, body = await self._read(request, caller, RegenerateBody)
         asked = TurnRequest(
             body.companion,
             body.id,
@@ -217,26 +224,29 @@ class TurnEndpoints:
         )
         return await self._answer(request, principal, asked)
 
-    @Operation("POST", "/v1/turns/choose", ChosenAnswer, body=ChooseBody, scope="chat")
-    async def choose_reply(self, request: Request) -> Response:
+    @Operation(
+        "POST", "/v1/turns/choose", ChosenAnswer, body=ChooseBody, scope="chat", caller="player"
+    )
+    async def choose_reply(self, request: Request, caller: Principal | None) -> Response:
         """Choose a reply.
 
         Lets one of the replies to the last message of the session stand, and returns it. The one
         before is forgotten, and can be chosen again. `message_id` is checked as for an edit.
         """
-        principal, body = await self._read(request, ChooseBody)
+        principal, body = await self._read(request, caller, ChooseBody)
         choice = ChoiceRequest(body.companion, body.message_id, body.index)
         chosen = await self._services.turns.choose(principal, choice)
         reply = Reply(body.companion, chosen.text, chosen.status, chosen.index, chosen.count)
         return json_response(ChosenAnswer(str(chosen.turn_id), reply))
 
-    async def _read(self, request: Request, shape: type[_Body]) -> tuple[Principal, _Body]:
-        """Return who makes a request, and its body.
+    async def _read(
+        self, request: Request, caller: Principal | None, shape: type[_Body]
+    ) -> tuple[Principal, _Body]:
+        """Return whose turn a request makes, and its body.
 
         Raises:
             RequestError: it is not allowed, or malformed.
         """
-        caller = await self._services.authenticator.authenticate_caller(request)
         body = await read_json(request, shape, check=_check_besides_hints)
         user = body.user or request.query_params.get("user")
         principal = self._services.authenticator.strict_player(caller, user, body.name)

@@ -11,8 +11,7 @@ from starlette.responses import Response
 from foremind.api.dependencies import RelationshipServices
 from foremind.api.operations import Operation
 from foremind.api.responses import json_response
-from foremind.auth.authority import require_scope
-from foremind.auth.principal import Principal, Scope
+from foremind.auth.principal import Principal
 from foremind.domain.errors import NotAllowed
 from foremind.domain.export_file import Export
 from foremind.domain.policy import overlay_settings
@@ -53,7 +52,7 @@ class UserEndpoints:
         self._services = services.relationships
 
     @Operation("GET", "/v1/users/{id:path}/export", UserExport)
-    async def export_user(self, request: Request) -> Response:
+    async def export_user(self, request: Request, principal: Principal) -> Response:
         """Export a user.
 
         Returns everything stored about the user, with every companion, as one JSON file. Only for
@@ -61,7 +60,7 @@ class UserEndpoints:
         `admin`. The export is recorded in the audit trail of every relationship. A user may have
         two exports in flight.
         """
-        principal, user_id = await self._authorize(request, "memory:read")
+        user_id = _accessible_user(request, principal)
         user = await self._users.find(user_id)
         services = self._services
         now = services.runtime.clock.now()
@@ -97,7 +96,7 @@ class UserEndpoints:
         return await services.transfer.exports.respond(principal.user_id, build, headers)
 
     @Operation("DELETE", "/v1/users/{id:path}", UserErasureReceipt, scope="memory:write")
-    async def erase_user(self, request: Request) -> Response:
+    async def erase_user(self, request: Request, principal: Principal) -> Response:
         """Erase a user.
 
         Permanently erases the user with every companion: relationships, sessions, turns, memories,
@@ -107,20 +106,19 @@ class UserEndpoints:
         The erasure is recorded first: if the request is interrupted, the server finishes it. Until
         it has, the same request waits for it, and returns the receipt.
         """
-        principal, user_id = await self._authorize(request, "memory:write")
+        user_id = _accessible_user(request, principal)
         receipt = await self._eraser.erase(user_id, by_operator=principal.user_id != user_id)
         return json_response(receipt)
 
-    async def _authorize(self, request: Request, scope: Scope) -> tuple[Principal, str]:
-        """Return the principal, and the user in the path: itself, or anybody for an admin.
 
-        Raises:
-            NotAuthenticated, NotAllowed: the principal may not access this user.
-        """
-        principal = await self._services.authenticator.authenticate(request)
-        require_scope(principal, scope)
-        user_id: str = request.path_params["id"]
-        own_data = principal.user_id == user_id and principal.companions is None
-        if not principal.admin and not own_data:
-            raise NotAllowed("id: expected the token's own user, with all companions", param="id")
-        return principal, user_id
+def _accessible_user(request: Request, principal: Principal) -> str:
+    """Return the user in the path: the principal itself, or anybody for an admin.
+
+    Raises:
+        NotAllowed: the principal may not access this user.
+    """
+    user_id: str = request.path_params["id"]
+    own_data = principal.user_id == user_id and principal.companions is None
+    if not principal.admin and not own_data:
+        raise NotAllowed("id: expected the token's own user, with all companions", param="id")
+    return user_id

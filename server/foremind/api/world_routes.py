@@ -13,6 +13,7 @@ from foremind.api.dependencies import RelationshipServices, read_json
 from foremind.api.memory_routes import text_of
 from foremind.api.operations import TEXT, Operation
 from foremind.api.responses import json_response
+from foremind.auth.principal import Principal
 from foremind.domain.errors import InvalidMessage, NotAllowed, NotFound, TooLarge
 from foremind.domain.world import (
     NewEvent,
@@ -194,14 +195,16 @@ class WorldEndpoints:
         self._worlds = services.views.stores.worlds
         self._clock = services.views.runtime.clock
 
-    @Operation("PUT", "/v1/worlds/{world}", WorldView, body=WorldBody, scope="world")
-    async def put_world(self, request: Request) -> Response:
+    @Operation(
+        "PUT", "/v1/worlds/{world}", WorldView, body=WorldBody, scope="world", caller="anyone"
+    )
+    async def put_world(self, request: Request, principal: Principal | None) -> Response:
         """Create a world, or change it.
 
         What is not given stays as it is. A world's time passes as fast as real time, unless
         `factor` says otherwise; 0 stops it.
         """
-        name = await self._hosted(request)
+        name = _hosted(request, principal)
         body = await read_json(request, WorldBody)
         now = self._clock.now()
         clock: WorldClock | None = None
@@ -216,20 +219,27 @@ class WorldEndpoints:
         world, _ = await self._worlds.put(name, now, clock, rules)
         return json_response(await self._view(world))
 
-    @Operation("GET", "/v1/worlds/{world}", WorldView, scope="world")
-    async def get_world(self, request: Request) -> Response:
+    @Operation("GET", "/v1/worlds/{world}", WorldView, scope="world", caller="anyone")
+    async def get_world(self, request: Request, principal: Principal | None) -> Response:
         """Read a world: its time, who is where, and its saved moments."""
-        name = await self._hosted(request)
+        name = _hosted(request, principal)
         return json_response(await self._view(await self._worlds.find(name)))
 
-    @Operation("PUT", "/v1/worlds/{world}/scenes/{scene}", SceneView, body=SceneBody, scope="world")
-    async def put_scene(self, request: Request) -> Response:
+    @Operation(
+        "PUT",
+        "/v1/worlds/{world}/scenes/{scene}",
+        SceneView,
+        body=SceneBody,
+        scope="world",
+        caller="anyone",
+    )
+    async def put_scene(self, request: Request, principal: Principal | None) -> Response:
         """Set who is in a scene.
 
         Whoever is not named has left. What happens from now on is witnessed by those who are there;
         what happened before stays witnessed by those who were.
         """
-        name = await self._hosted(request)
+        name = _hosted(request, principal)
         scene_name = _name(request.path_params["scene"], "scene")
         body = await read_json(request, SceneBody)
         known = await self._services.views.stores.companions.named(body.minds)
@@ -254,14 +264,15 @@ class WorldEndpoints:
         StoredWorldEvents,
         body=WorldEventsBody,
         scope="world",
+        caller="anyone",
     )
-    async def report(self, request: Request) -> Response:
+    async def report(self, request: Request, principal: Principal | None) -> Response:
         """Report what happens in a world.
 
         Answers when all of it is stored, with those who witness it at this moment; the same `id`
         again changes nothing. If one event is invalid, none is stored.
         """
-        name = await self._hosted(request)
+        name = _hosted(request, principal)
         body = await read_json(request, WorldEventsBody, _MAX_BYTES)
         events = [self._event(event, f"events[{index}]") for index, event in enumerate(body.events)]
         new = await self._worlds.report(name, events, self._clock.now())
@@ -274,14 +285,20 @@ class WorldEndpoints:
             )
         )
 
-    @Operation("DELETE", "/v1/worlds/{world}/events/{event:path}", WorldErasureView, scope="world")
-    async def forget(self, request: Request) -> Response:
+    @Operation(
+        "DELETE",
+        "/v1/worlds/{world}/events/{event:path}",
+        WorldErasureView,
+        scope="world",
+        caller="anyone",
+    )
+    async def forget(self, request: Request, principal: Principal | None) -> Response:
         """Let everybody forget an event.
 
         It is erased from every mind that witnessed it, in this world, its saved moments and its
         branches, with what was derived from it, and with the events that passed it on.
         """
-        name = await self._hosted(request)
+        name = _hosted(request, principal)
         world = await self._worlds.find(name)
         receipt = await self._services.eraser.forget(world, [request.path_params["event"]])
         return json_response(WorldErasureView(list(receipt.events), list(receipt.minds)))
@@ -298,13 +315,14 @@ class WorldEndpoints:
             },
         },
         scope="world",
+        caller="anyone",
     )
-    async def context(self, request: Request) -> Response:
+    async def context(self, request: Request, principal: Principal | None) -> Response:
         """Read word for word what a mind's model would be given.
 
         The mind perceives what it witnessed by now first.
         """
-        name = await self._hosted(request)
+        name = _hosted(request, principal)
         world = await self._worlds.find(name)
         player = request.query_params.get("player")
         mind = await self._services.minds.mind(
@@ -314,58 +332,56 @@ class WorldEndpoints:
         thought = await self._services.minds.think(mind, draft, player or "")
         return json_response(_context_view(thought))
 
-    @Operation("POST", "/v1/worlds/{world}/saves", SaveBody, body=SaveBody, scope="world")
-    async def save(self, request: Request) -> Response:
+    @Operation(
+        "POST", "/v1/worlds/{world}/saves", SaveBody, body=SaveBody, scope="world", caller="anyone"
+    )
+    async def save(self, request: Request, principal: Principal | None) -> Response:
         """Name this moment of a world, so that it can be rolled back to it.
 
         A name that is used already is moved to this moment.
         """
-        name = await self._hosted(request)
+        name = _hosted(request, principal)
         body = await read_json(request, SaveBody)
         await self._worlds.save(name, body.name, self._clock.now())
         return json_response(body)
 
-    @Operation("POST", "/v1/worlds/{world}/rollback", WorldView, body=SaveBody, scope="world")
-    async def roll_back(self, request: Request) -> Response:
+    @Operation(
+        "POST",
+        "/v1/worlds/{world}/rollback",
+        WorldView,
+        body=SaveBody,
+        scope="world",
+        caller="anyone",
+    )
+    async def roll_back(self, request: Request, principal: Principal | None) -> Response:
         """Let a world go on from a saved moment.
 
         Nothing that happened since is known to any mind; scenes and the world's time are as they
         were.
         """
-        name = await self._hosted(request)
+        name = _hosted(request, principal)
         body = await read_json(request, SaveBody)
         await self._worlds.roll_back(name, body.name, self._clock.now())
         return json_response(await self._view(await self._worlds.find(name)))
 
-    @Operation("POST", "/v1/worlds/{world}/branches", WorldView, body=BranchBody, scope="world")
-    async def branch(self, request: Request) -> Response:
+    @Operation(
+        "POST",
+        "/v1/worlds/{world}/branches",
+        WorldView,
+        body=BranchBody,
+        scope="world",
+        caller="anyone",
+    )
+    async def branch(self, request: Request, principal: Principal | None) -> Response:
         """Begin another world at a saved moment of this one.
 
         Both share what happened before it, and nothing after.
         """
-        name = await self._hosted(request)
+        name = _hosted(request, principal)
         body = await read_json(request, BranchBody)
-        await self._host_of(request, body.world)
+        _check_host(principal, body.world)
         await self._worlds.branch(name, body.save, body.world, self._clock.now())
         return json_response(await self._view(await self._worlds.find(body.world)))
-
-    async def _hosted(self, request: Request) -> str:
-        """Return the world of a request, which comes from its game server.
-
-        Raises:
-            NotAuthenticated, NotAllowed: it does not.
-        """
-        name = _name(request.path_params["world"], "world")
-        await self._host_of(request, name)
-        return name
-
-    async def _host_of(self, request: Request, world: str) -> None:
-        principal = await self._services.views.authenticator.authenticate_unless_open(request)
-        if principal is not None and not principal.hosts(world):
-            raise NotAllowed(
-                "token: expected one with the scope world, and this world in its claim worlds",
-                param="token",
-            )
 
     async def _clock_of(self, name: str, now: datetime) -> WorldClock:
         try:
@@ -407,6 +423,30 @@ class WorldEndpoints:
             world.clock.factor,
             [_scene_view(scene) for scene in scenes.values()],
             [SaveView(*save) for save in await self._worlds.saves(world.name)],
+        )
+
+
+def _hosted(request: Request, principal: Principal | None) -> str:
+    """Return the world of a request, which comes from its game server.
+
+    Raises:
+        NotAllowed: it does not.
+    """
+    name = _name(request.path_params["world"], "world")
+    _check_host(principal, name)
+    return name
+
+
+def _check_host(principal: Principal | None, world: str) -> None:
+    """Check that a principal is the game server of a world; in open mode everybody is.
+
+    Raises:
+        NotAllowed: it is not.
+    """
+    if principal is not None and not principal.hosts(world):
+        raise NotAllowed(
+            "token: expected one with the scope world, and this world in its claim worlds",
+            param="token",
         )
 
 

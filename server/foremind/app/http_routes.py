@@ -130,12 +130,12 @@ async def build_asgi(
                     ServerEndpoints(http),
                     _chat_endpoints(components, services, turns, authenticator),
                     TurnEndpoints(TurnServices(authenticator, turns, registry.scenes)),
-                    McpEndpoint(McpServices(authenticator, mcp)),
+                    McpEndpoint(McpServices(mcp)),
                     EventEndpoints(views, rememberer, turns.charge),
                     _world_endpoints(components, views, eraser),
                     *_resource_endpoints(components, services, registry, views, models),
                 )
-                for route in routes_of(endpoints)
+                for route in routes_of(endpoints, authenticator)
             ),
         ],
         middleware=[Middleware(OriginGuard, settings=services.runtime.settings)],
@@ -181,7 +181,6 @@ def _resource_endpoints(
     """Return what is called on users' and operators' resources."""
     users = components.stores.users
     admin = AdminServices(
-        authenticator=views.authenticator,
         settings=services.runtime.settings,
         clock=components.runtime.clock,
         companions=components.stores.companions,

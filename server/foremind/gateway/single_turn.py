@@ -9,7 +9,6 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from foremind.auth.authority import require_scope
 from foremind.auth.principal import Principal
 from foremind.domain.errors import (
     Draining,
@@ -313,7 +312,6 @@ class SingleTurns:
         Raises:
             NotAllowed, Draining, RateLimited: it may not.
         """
-        require_scope(principal, "chat")
         if companion and not principal.may_open(companion):
             raise NotAllowed(
                 "companion: the token does not allow this companion", param="companion"
