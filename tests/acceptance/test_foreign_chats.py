@@ -5,11 +5,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from tests.acceptance.test_files import foremind
 from tests.acceptance.world import world
 from tests.conftest import PATIENCE, StartServer, owner_of
-from tests.unit.memory.test_foreign_chats import CHATGPT, MEM0, TAVERN
+from tests.unit.memory.test_foreign_chats import CHATGPT, MEM0, NEW_HEADER, TAVERN, line, lines
 
 
 async def test_chats_are_imported_and_recalled_with_their_dates(
@@ -75,3 +76,20 @@ async def test_chats_are_imported_and_recalled_with_their_dates(
         assert all(row["message_id"].startswith("import-") for row in ids)
         audit = await owner.fetch("SELECT subject FROM audit WHERE action = 'import'")
         assert "3 turns of SillyTavern" in {row["subject"] for row in audit}
+
+
+async def test_an_import_takes_of_the_users_room(
+    start: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over HTTP and by the command alike; of one that has none, nothing is stored."""
+    monkeypatch.setenv("FOREMIND_USER_BYTES", "1048576")
+    said = [line("Bo is my dog.", f"2024-6-5 @14h {n % 60}m 50s", user=True) for n in range(520)]
+    chat = tmp_path / "wren.jsonl"
+    chat.write_bytes(lines(NEW_HEADER, *said))
+    async with world(start, model=False, user_bytes=1_048_576) as w:
+        answer = await w.import_file(chat.read_bytes())
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "storage_full")
+        status, output = await foremind(w, "import", str(chat), "--companion", "wren")
+        assert status == 1
+        assert "expected room for" in output
+        assert await owner_of(w.server.app.core).fetchval("SELECT count(*) FROM turns") == 0

@@ -22,7 +22,14 @@ from hypothesis.stateful import (
 )
 
 from foremind.app.configuration import load_settings
-from foremind.app.core import Core, build_corrector, build_eraser, build_retention_enforcer, core
+from foremind.app.core import (
+    Core,
+    build_corrector,
+    build_eraser,
+    build_importer,
+    build_retention_enforcer,
+    core,
+)
 from foremind.cluster.announcement_bus import AnnouncementReceiver
 from foremind.cluster.freshness import Freshness
 from foremind.domain.announcements import Announcement, SessionTaken
@@ -32,7 +39,6 @@ from foremind.domain.policy import RecallPolicy, policy_for
 from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings, Settings
 from foremind.domain.turn import OpenedSession
 from foremind.memory.erase import ErasureScope
-from foremind.memory.import_relationship import RelationshipImporter
 from foremind.retrieval.embedding.service import Priority
 from foremind.retrieval.index.index_cache import IndexedCandidates
 from foremind.retrieval.search import Candidates, Query, RankedSearch, StoredCandidates
@@ -75,7 +81,7 @@ class SearchSubject:
         self._built = built
         self._updated_index = updated_index
         self._transfer = TransferStore(built.database, built.embedder.manifest.fingerprint)
-        self._importer = RelationshipImporter(self._transfer, built.embedder, built.ingester)
+        self._importer = build_importer(built)
         self._eraser = build_eraser(built)
         self._corrector = build_corrector(built)
         self._expirer = build_retention_enforcer(built)
@@ -95,7 +101,7 @@ class SearchSubject:
         companion = await self._built.stores.companions.put(
             CompanionFile("mara", "Mara", "A persona.")
         )
-        self._companion = companion.id
+        self._companion = companion
         self._user = f"user {next(self._numbers)}"
         self._session: OpenedSession = await self._built.stores.turns.open_session(
             self._user, NAMES[0], companion.id, self.now
@@ -171,12 +177,11 @@ class SearchSubject:
         await self.begin_at_the_same_time()
         await self._importer.restore(
             self._user,
-            (self._companion, NAMES[1]),
+            self._companion,
             export,
             RelationshipSettings(),
-            actor="ana",
-            read_in_exchange=True,
-            now=self.now,
+            "ana",
+            self.now,
         )
 
     async def begin_at_the_same_time(self) -> None:

@@ -1,6 +1,5 @@
 """Export and import of relationships as JSON files, and import of other programs' chats."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
@@ -14,20 +13,19 @@ from foremind.api.json_bodies import decode_json
 from foremind.api.operations import TEXT, Operation
 from foremind.api.responses import json_response
 from foremind.auth.principal import Principal
-from foremind.domain.companion import Notice
+from foremind.domain.companion import Companion, Notice
 from foremind.domain.errors import InvalidMessage, NotAllowed
 from foremind.domain.export_file import Export, with_user_as_author
-from foremind.domain.policy import overlay_settings, policy_for
+from foremind.domain.policy import overlay_settings
 from foremind.domain.settings.setting_levels import (
     check_player,
     check_relationship,
-    effective_settings,
     read_settings,
     set_names,
 )
 from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings, Settings
 from foremind.memory.foreign_chats import ForeignPast, is_foreign
-from foremind.memory.import_relationship import ImportLimits, read_chats
+from foremind.memory.import_relationship import ImportLimits
 
 _MAX_IMPORT_BYTES = 64_000_000
 
@@ -109,59 +107,44 @@ class TransferEndpoints:
         with `import-`; `notices` lists what could not be read.
         """
         services = self._services
-        server, now = services.runtime.settings, services.runtime.clock.now()
+        server, importer = services.runtime.settings, services.transfer.importer
+        user_id, actor = principal.effective_user_id, principal.user_id
+        now = services.runtime.clock.now()
         raw = await read_bytes(request, _MAX_IMPORT_BYTES)
-        known = await services.stores.users.get(principal.effective_user_id)
         slug = request.query_params.get("companion")
-        past: ForeignPast | None = None
-        foreign = is_foreign(raw)
-        if not foreign:
-            body = await decode_json(raw, Export, ImportLimits.of(server).check)
-            slug = slug or body.companion
-        elif not slug:
+        if is_foreign(raw):
+            companion = await self._companion(principal, slug)
+            name = principal.name if principal.states_name else None
+            id_, past = await importer.import_chats([raw], user_id, name, companion, actor, now)
+        else:
+            export = await decode_json(raw, Export, ImportLimits.of(server).check)
+            companion = await self._companion(principal, slug or export.companion)
+            settings = _relationship_settings(
+                export.settings, companion.settings, server, principal
+            )
+            if not principal.admin:
+                export = with_user_as_author(export)
+            id_ = await importer.restore(user_id, companion, export, settings, actor, now)
+            past = ForeignPast("Foremind", export, ())
+        services.background_worker.wake(id_)
+        sessions, turns = len(past.export.sessions), len(past.export.turns)
+        return json_response(Imported(str(id_), past.program, sessions, turns, past.notices), 201)
+
+    async def _companion(self, principal: Principal, slug: str | None) -> Companion:
+        """Return the companion of an import.
+
+        Raises:
+            InvalidMessage: none is named.
+            NotAllowed: the token does not allow it.
+            NotFound: there is none with this slug.
+        """
+        if not slug:
             raise InvalidMessage("companion: expected the slug of one", param="companion")
         if not principal.may_open(slug):
             raise NotAllowed(
                 "companion: the token does not allow this companion", param="companion"
             )
-        companion = await services.stores.companions.find(slug)
-        if foreign:
-            name = principal.name if principal.states_name else None
-            user = (principal.effective_user_id, name, known)
-            past = await asyncio.to_thread(read_chats, [raw], companion, user, server, now)
-            body = past.export
-        settings = _relationship_settings(
-            body.settings, companion.settings, services.runtime.settings, principal
-        )
-        policy = policy_for(
-            effective_settings(companion.settings, settings, services.runtime.settings),
-            services.runtime.settings,
-        )
-        texts = sum(len(turn.text.encode()) for turn in body.turns)
-        await services.stores.quota.admit(
-            None if known is None else known.id, texts, len(body.turns)
-        )
-        id_ = await services.transfer.importer.restore(
-            principal.effective_user_id,
-            (companion.id, companion.name),
-            body if principal.admin else with_user_as_author(body),
-            settings,
-            actor=principal.user_id,
-            read_in_exchange=policy.storage.read_in_exchange,
-            now=now,
-            program="" if past is None else past.program,
-        )
-        services.background_worker.wake(id_)
-        return json_response(
-            Imported(
-                str(id_),
-                "Foremind" if past is None else past.program,
-                len(body.sessions),
-                len(body.turns),
-                [] if past is None else past.notices,
-            ),
-            201,
-        )
+        return await self._services.stores.companions.find(slug)
 
     @Operation("GET", "/v1/schemas/export", dict[str, Any], scope="", caller="anyone")
     async def export_schema(self, _: Request, __: Principal | None) -> Response:

@@ -20,6 +20,7 @@ from foremind.memory.correct import Corrector
 from foremind.memory.erase import Eraser, UserEraser
 from foremind.memory.erasure_scope import SimilarityThresholds
 from foremind.memory.expiry import RetentionEnforcer
+from foremind.memory.import_relationship import RelationshipImporter
 from foremind.memory.importance_rating import ImportanceRater
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.calibration.calibrate import calibrated_model
@@ -57,6 +58,7 @@ from foremind.storage.migrations import migrate
 from foremind.storage.model_binding import bind_model, model_to_use
 from foremind.storage.quotas import UserQuota
 from foremind.storage.stores import Stores
+from foremind.storage.transfer_store import TransferStore
 
 
 async def embedding_backend(
@@ -266,6 +268,17 @@ def build_corrector(components: Core) -> Corrector:
         components.runtime.clock,
         _similarity_thresholds(components),
         components.stores.quota,
+    )
+
+
+def build_importer(components: Core) -> RelationshipImporter:
+    """Return what imports relationships."""
+    return RelationshipImporter(
+        TransferStore(components.database, components.embedder.manifest.fingerprint),
+        components.stores,
+        components.embedder,
+        components.ingester,
+        components.runtime.settings,
     )
 
 

@@ -30,7 +30,13 @@ from foremind.api.transfer_routes import TransferEndpoints
 from foremind.api.turn_routes import TurnEndpoints, TurnServices
 from foremind.api.user_routes import UserEndpoints, UserServices
 from foremind.api.world_routes import WorldEndpoints, WorldServices
-from foremind.app.core import Core, build_corrector, build_eraser, build_user_eraser
+from foremind.app.core import (
+    Core,
+    build_corrector,
+    build_eraser,
+    build_importer,
+    build_user_eraser,
+)
 from foremind.auth.authority import Authority
 from foremind.domain.errors import SetupError
 from foremind.gateway.connection import SocketEndpoint
@@ -41,7 +47,6 @@ from foremind.gateway.single_turn import SingleTurns
 from foremind.gateway.transcript_turns import TranscriptTurns
 from foremind.llm.model_probe import ModelProbes
 from foremind.memory.erase import Eraser
-from foremind.memory.import_relationship import RelationshipImporter
 from foremind.memory.manual_edits import ManualEditor, RecordRemover
 from foremind.memory.remember import Rememberer
 from foremind.runtime.fair_queue import ConnectionQueue
@@ -224,7 +229,7 @@ def _relationship_services(
         transfer=TransferServices(
             store=transfer,
             exports=SpooledResponses(runtime.settings.body_bytes, runtime.metrics),
-            importer=RelationshipImporter(transfer, embedder, components.ingester),
+            importer=build_importer(components),
         ),
         background_worker=services.after_reply.background_worker,
         searches=ConnectionQueue(1, 1, _MAX_WAITING_SEARCHES, _SEARCH_TIMEOUT_S),

@@ -5,13 +5,10 @@ from pathlib import Path
 import typer
 
 from foremind.app.configuration import load_settings
-from foremind.app.core import core
+from foremind.app.core import build_importer, core
 from foremind.cli.running import run, say
-from foremind.domain.errors import InvalidFile, RequestError
-from foremind.domain.settings.settings import RelationshipSettings
+from foremind.domain.errors import InvalidFile, InvalidMessage, TooLarge
 from foremind.memory.foreign_chats import ForeignPast
-from foremind.memory.import_relationship import RelationshipImporter, read_chats
-from foremind.storage.transfer_store import TransferStore
 
 
 def import_chats(
@@ -34,24 +31,13 @@ def import_chats(
 
     async def write() -> ForeignPast:
         async with core(load_settings(), say=say) as built:
-            server, now = built.runtime.settings, built.runtime.clock.now()
             chosen = await built.stores.companions.find(companion)
-            known = await built.stores.users.get(user)
             try:
-                past = read_chats(contents, chosen, (user, None, known), server, now)
-            except RequestError as error:
+                _, past = await build_importer(built).import_chats(
+                    contents, user, None, chosen, "operator", built.runtime.clock.now()
+                )
+            except (InvalidMessage, TooLarge) as error:
                 raise InvalidFile(", ".join(map(str, files)) + f": {error.message}") from None
-            store = TransferStore(built.database, built.embedder.manifest.fingerprint)
-            await RelationshipImporter(store, built.embedder, built.ingester).restore(
-                user,
-                (chosen.id, chosen.name),
-                past.export,
-                RelationshipSettings(),
-                actor="operator",
-                read_in_exchange=True,
-                now=now,
-                program=past.program,
-            )
             return past
 
     past = run(write())

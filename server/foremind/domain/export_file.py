@@ -1,4 +1,8 @@
-"""The export file of a relationship; these structs define its JSON schema."""
+"""The export file of a relationship; these structs define its JSON schema.
+
+Garbage collections need not look at sessions and turns: there are up to 50,000, and no cycle is in
+them.
+"""
 
 from datetime import datetime
 from typing import Annotated, Literal, TypeVar
@@ -21,7 +25,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Id = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,17})$")]
 
 
-class ExportedSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ExportedSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """A session; `id` is local to the file. `state` is the session state, if any."""
 
     id: str
@@ -31,7 +35,7 @@ class ExportedSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: SessionState | None = None
 
 
-class ExportedTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ExportedTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """A turn of a session; `reply_to` is the turn that it answers.
 
     Turns that were not `judged`, such as replies of the offline model, are not part of any context

@@ -4,6 +4,9 @@ Read are SillyTavern's chats (JSON lines), ChatGPT's export (`conversations.json
 Character.AI as its own interface and the tools for it give them, and what `get_all` of mem0
 returns; alone or several in a zip archive. The formats are those that these programs, or those who
 read them, have in their sources; what is in a file and cannot be read is listed, never guessed.
+
+As a program, it reads an `AskedReading` and files, and writes `ReadPart`s, each on a line. A server
+has files read like that.
 """
 
 import io
@@ -16,9 +19,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import IO, Any
 from uuid import uuid4
 from zoneinfo import ZoneInfo
+
+import msgspec
 
 from foremind.domain.companion import Notice
 from foremind.domain.errors import InvalidMessage, TooLarge
@@ -26,6 +31,7 @@ from foremind.domain.export_file import Export, ExportedSession, ExportedTurn
 from foremind.domain.settings.settings import CompanionSettings
 from foremind.domain.storable_text import storable
 from foremind.domain.turn import Speaker
+from foremind.runtime.reader_process import serve_reading
 
 MAX_DOCUMENT = 16_000_000  # characters of JSON that are decoded at once
 MAX_ARCHIVE_BYTES = 256_000_000  # of all files of an archive, unpacked
@@ -489,3 +495,64 @@ def _export(
         memories=[],
         records=[],
     )
+
+
+class AskedReading(msgspec.Struct, frozen=True):
+    """What `read_foreign` is asked, and the sizes of the files that follow; times are seconds."""
+
+    sizes: tuple[int, ...]
+    companion: str
+    user: tuple[str | None, str]
+    max_chars: dict[Speaker, int]
+    session_s: float
+    zone: str
+    now: datetime
+    max_turns: int
+
+
+class ReadPart(msgspec.Struct, frozen=True):
+    """A part of what was read: first all of it but its lists, then parts of these."""
+
+    program: str = ""
+    notices: Sequence[Notice] = ()
+    export: Export | None = None
+    sessions: list[ExportedSession] = []
+    turns: list[ExportedTurn] = []
+
+
+_PART_TURNS = 100  # decoding so many takes a millisecond or two
+
+
+def main() -> None:
+    """Read files, and write what they tell."""
+    serve_reading(_read_as_asked)
+
+
+def _read_as_asked(source: IO[bytes], written: IO[bytes]) -> None:
+    asked = msgspec.json.decode(source.readline(), type=AskedReading)
+    past = read_foreign(
+        [source.read(size) for size in asked.sizes],
+        asked.companion,
+        asked.user,
+        max_chars=asked.max_chars,
+        session=timedelta(seconds=asked.session_s),
+        zone=ZoneInfo(asked.zone),
+        now=asked.now,
+        max_turns=asked.max_turns,
+    )
+    export = past.export
+    parts = [
+        ReadPart(
+            past.program,
+            past.notices,
+            msgspec.structs.replace(export, sessions=[], turns=[]),
+        )
+    ]
+    for first in range(0, max(len(export.sessions), len(export.turns)), _PART_TURNS):
+        part = slice(first, first + _PART_TURNS)
+        parts.append(ReadPart(sessions=export.sessions[part], turns=export.turns[part]))
+    written.writelines(msgspec.json.encode(part) + b"\n" for part in parts)
+
+
+if __name__ == "__main__":
+    main()

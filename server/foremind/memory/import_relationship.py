@@ -1,17 +1,16 @@
-"""Imports an exported relationship, also from a server with another embedding model."""
+"""Imports relationships: exports, also of another embedding model, and other programs' files."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from zoneinfo import ZoneInfo
 
 import msgspec
 
 from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidMessage
-from foremind.domain.export_file import Export, ExportedTurn
+from foremind.domain.export_file import Export, ExportedSession, ExportedTurn
 from foremind.domain.memory import MemoryText
 from foremind.domain.policy import policy_for
 from foremind.domain.record import (
@@ -24,6 +23,7 @@ from foremind.domain.record import (
     VECTOR_SEARCHED_LAYERS,
     search_text,
 )
+from foremind.domain.settings.setting_levels import effective_settings
 from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings, Settings
 from foremind.domain.storable_text import check_storable
 from foremind.domain.turn import ExchangeTurn, Speaker
@@ -36,6 +36,7 @@ from foremind.domain.user import (
     time_zone_of,
 )
 from foremind.llm.chat_model import MAX_CHARS_PER_TOKEN
+from foremind.memory import foreign_chats
 from foremind.memory.contextual_embedding import (
     WINDOW_RADIUS,
     Vector,
@@ -43,11 +44,13 @@ from foremind.memory.contextual_embedding import (
     standalone_text,
 )
 from foremind.memory.exclusive_facts import facts_in
-from foremind.memory.foreign_chats import ForeignPast, read_foreign
+from foremind.memory.foreign_chats import AskedReading, ForeignPast, ReadPart
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.fair_queue import ConnectionQueue
+from foremind.runtime.reader_process import reading
 from foremind.runtime.supervision import run_or_offload
+from foremind.storage.stores import Stores
 from foremind.storage.transfer_store import CreatedRelationship, TransferStore
 
 MAX_TURNS = 50_000  # of one relationship
@@ -134,89 +137,155 @@ class ImportLimits:
         return max(MAX_CONTENT_CHARS, self.user_chars) if kind in _CONTENT else MAX_TITLE_CHARS
 
 
-def read_chats(
-    files: Sequence[bytes],
-    companion: Companion,
-    user: tuple[str, str | None, User | None],
-    server: Settings,
-    now: datetime,
-) -> ForeignPast:
-    """Return what files of other programs tell of a companion and a user.
-
-    Args:
-        user: the id, the name if one is stated, and what is known of the user.
-
-    Raises:
-        InvalidMessage, TooLarge: as `read_foreign`.
-    """
-    user_id, name, known = user
-    limits = ImportLimits.of(server)
-    return read_foreign(
-        files,
-        companion.slug,
-        (name if known is None else known.name, user_id),
-        max_chars={"user": limits.user_chars, "companion": limits.companion_chars},
-        session=policy_for(companion.settings, server).layers.session,
-        zone=UTC if known is None else ZoneInfo(known.time_zone),
-        now=now,
-        max_turns=MAX_TURNS,
-    )
-
-
+_MAX_READ_S = 300.0  # files of other programs
 _MAX_RUNNING = 2  # imports of this process at once: each holds a file, and vectors
 _MAX_WAITING = 1  # further imports of one user
 _WAIT_TIMEOUT_S = 600.0  # as long as a large import takes
 
 
 class RelationshipImporter:
-    """Embeds an export with this server's model, and stores it."""
+    """Stores what an export, or another program's files, tell of a user and a companion."""
 
     def __init__(
-        self, store: TransferStore, embedder: EmbeddingService, ingester: MemoryIngester
+        self,
+        store: TransferStore,
+        stores: Stores,
+        embedder: EmbeddingService,
+        ingester: MemoryIngester,
+        settings: Settings,
     ) -> None:
         self._store = store
+        self._users = stores.users
+        self._quota = stores.quota
         self._embedder = embedder
         self._ingester = ingester
+        self._settings = settings
         self._running = ConnectionQueue(_MAX_RUNNING, 1, _MAX_WAITING, _WAIT_TIMEOUT_S)
 
     async def restore(
         self,
         user_id: str,
-        companion: tuple[int, str],
+        companion: Companion,
         export: Export,
         own: RelationshipSettings,
-        *,
         actor: str,
-        read_in_exchange: bool,
         now: datetime,
-        program: str = "",
     ) -> int:
         """Restore an export for a user; return the relationship's id.
 
         Args:
-            companion: id and name.
             own: the relationship's settings.
             actor: who requested it, for the audit trail.
-            read_in_exchange: whether the companion's memories are embedded with their neighbours.
-            program: another one, if that has written what is imported: what was said is then
-                remembered in the background, as if it had been said here.
 
         Raises:
             InvalidMessage: the file contradicts itself.
             Conflict: the user has already talked with this companion.
+            StorageFull: the user has no room for it.
             RateLimited: the user has too many imports in progress.
             StorageUnavailable, Overloaded: try again later; nothing was half done.
         """
+        in_force = effective_settings(companion.settings, own, self._settings)
+        storage = policy_for(in_force, self._settings).storage
         async with self._running.turn(user_id):
-            await asyncio.to_thread(check, export)
-            created = CreatedRelationship({}, {}, {}, {}, ())
-            if not program:
-                created = await self._create(
-                    export, companion[1], read_in_exchange=read_in_exchange
-                )
-            return await self._store.write(
-                user_id, companion[0], export, own, created, actor, now, program
+            await self._check(export, await self._users.get(user_id))
+            created = await self._create(
+                export, companion.name, read_in_exchange=storage.read_in_exchange
             )
+            return await self._store.write(user_id, companion.id, export, own, created, actor, now)
+
+    async def import_chats(
+        self,
+        files: Sequence[bytes],
+        user_id: str,
+        name: str | None,
+        companion: Companion,
+        actor: str,
+        now: datetime,
+    ) -> tuple[int, ForeignPast]:
+        """Store what files of other programs tell; return the relationship's id, and what that is.
+
+        What was said is remembered in the background, as if it had been said here.
+
+        Args:
+            name: of the user, if it is stated.
+            actor: who requested it, for the audit trail.
+
+        Raises:
+            InvalidMessage: nothing of the files can be read.
+            TooLarge: they exceed a bound.
+            ForemindError: as `restore`.
+        """
+        async with self._running.turn(user_id):
+            known = await self._users.get(user_id)
+            name = name if known is None else known.name
+            zone = UTC.key if known is None else known.time_zone
+            past = await self._read_chats(files, (name, user_id), zone, companion, now)
+            await self._check(past.export, known)
+            id_ = await self._store.write(
+                user_id,
+                companion.id,
+                past.export,
+                RelationshipSettings(),
+                CreatedRelationship({}, {}, {}, {}, ()),
+                actor,
+                now,
+                past.program,
+            )
+            return id_, past
+
+    async def _read_chats(
+        self,
+        files: Sequence[bytes],
+        user: tuple[str | None, str],
+        zone: str,
+        companion: Companion,
+        now: datetime,
+    ) -> ForeignPast:
+        """Return what files tell, which a process of its own reads.
+
+        Args:
+            user: the name, if it is known, and the id.
+
+        Raises:
+            InvalidMessage, TooLarge: as `read_foreign`.
+        """
+        limits = ImportLimits.of(self._settings)
+        asked = AskedReading(
+            tuple(map(len, files)),
+            companion.slug,
+            user,
+            {"user": limits.user_chars, "companion": limits.companion_chars},
+            policy_for(companion.settings, self._settings).layers.session.total_seconds(),
+            zone,
+            now,
+            MAX_TURNS,
+        )
+        given = [msgspec.json.encode(asked) + b"\n", *files]
+        async with reading(foreign_chats.__name__, given=given, max_s=_MAX_READ_S) as lines:
+            first = msgspec.json.decode(lines.readline(), type=ReadPart)
+            assert first.export is not None
+            sessions: list[ExportedSession] = []
+            turns: list[ExportedTurn] = []
+            for line in lines:
+                part = msgspec.json.decode(line, type=ReadPart)
+                sessions += part.sessions
+                turns += part.turns
+                await asyncio.sleep(0)
+        export = msgspec.structs.replace(first.export, sessions=sessions, turns=turns)
+        return ForeignPast(first.program, export, first.notices)
+
+    async def _check(self, export: Export, known: User | None) -> None:
+        """Check that an export is whole, and that its user has room for it.
+
+        Raises:
+            InvalidMessage, StorageFull, StorageUnavailable: see `restore`.
+        """
+        await asyncio.to_thread(check, export)
+        text_bytes = await asyncio.to_thread(
+            lambda: sum(len(turn.text.encode()) for turn in export.turns)
+        )
+        user = None if known is None else known.id
+        await self._quota.admit(user, text_bytes, len(export.turns))
 
     async def _create(
         self, export: Export, companion_name: str, *, read_in_exchange: bool

@@ -5,10 +5,8 @@ vector search once the background task has embedded it.
 """
 
 import asyncio
-import sys
 from array import array
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import repeat
 from sys import getsizeof
@@ -24,7 +22,6 @@ from foremind.domain.clock import Clock
 from foremind.domain.document import Chunk
 from foremind.domain.errors import (
     ForemindError,
-    InvalidMessage,
     StorageUnavailable,
     TemporaryError,
 )
@@ -39,6 +36,7 @@ from foremind.retrieval.index.memory_index import Vectors
 from foremind.retrieval.ranking import Numbers, idf, length_norms, saturated
 from foremind.retrieval.relationship_layers import MIN_TOPIC_COSINE, LayerQuery
 from foremind.runtime.byte_bounded_cache import ByteBoundedCache
+from foremind.runtime.reader_process import reading
 from foremind.runtime.supervision import SupervisedLoop, Supervisor, begin, stop
 from foremind.storage.companion_store import DocumentStore
 from foremind.text.languages.prompt_words import prompt_words
@@ -381,27 +379,10 @@ async def _text_of(body: bytes, media_type: str) -> str:
         InvalidMessage: the document contains no text, or takes too long to read.
     """
     text_extraction.check_media_type(media_type)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", text_extraction.__name__, media_type),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(_MAX_READ_S):
-            text, problem = await process.communicate(body)
-    except TimeoutError:
-        raise InvalidMessage(
-            f"body: expected a document that can be read within {_MAX_READ_S:g} s", param="body"
-        ) from None
-    finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-    if process.returncode:
-        message = problem.decode(errors="replace").strip().rpartition("\n")[2]
-        raise InvalidMessage(message or "body: expected a document that can be read", param="body")
-    return text.decode()
+    async with reading(
+        text_extraction.__name__, media_type, given=[body], max_s=_MAX_READ_S
+    ) as text:
+        return (await asyncio.to_thread(text.read)).decode()
 
 
 def _lines(index: DocumentIndex, draft: LayerQuery) -> list[QuotedLine]:

@@ -1,19 +1,18 @@
 """Extracts the text of plain, Markdown, HTML and PDF documents. Pure.
 
-As a program, it reads a document from standard input and writes its text; the argument is its media
-type. A server has documents read like that: parsers hold the interpreter's lock, and a hostile
-document takes much time and memory.
+As a program, it reads a document and writes its text; the argument is its media type. A server has
+documents read like that.
 """
 
 import io
-import resource
 import sys
+from typing import IO
 
 from foremind.domain.errors import InvalidMessage, UnsupportedMediaType
+from foremind.runtime.reader_process import serve_reading
 
 MEDIA_TYPES = ("text/plain", "text/markdown", "text/html", "application/pdf")
 _MAX_TEXT_CHARS = 8_000_000
-_MAX_BYTES = 2_000_000_000  # of memory for the program; a document may have 20 MB
 
 
 def document_text(body: bytes, media_type: str) -> str:
@@ -68,15 +67,12 @@ def _pdf_text(body: bytes) -> str:
 
 
 def main(media_type: str) -> None:
-    """Read a document, and write its text; standard error says what is wrong with it."""
-    resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, _MAX_BYTES))
-    try:
-        text = document_text(sys.stdin.buffer.read(), media_type)
-    except InvalidMessage as error:
-        sys.exit(error.message)
-    except (MemoryError, RecursionError):
-        sys.exit("body: expected a document that takes less memory to read")
-    sys.stdout.buffer.write(text.encode())
+    """Read a document, and write its text."""
+
+    def read(source: IO[bytes], written: IO[bytes]) -> None:
+        written.write(document_text(source.read(), media_type).encode())
+
+    serve_reading(read)
 
 
 if __name__ == "__main__":
