@@ -20,7 +20,7 @@ const RESPONSE_CREATED := "response.created"
 ## Fields: response_id, delta.
 const RESPONSE_OUTPUT_TEXT_DELTA := "response.output_text.delta"
 ## Fields: response_id, status, text, timings, error, message_id, index, count, used,
-## companion.
+## companion, cut_off.
 const RESPONSE_DONE := "response.done"
 ## Fields: id, event_type, kind, text, how, actor, to, volume, scene, place, at, fields.
 const SCENE_EVENT := "scene.event"

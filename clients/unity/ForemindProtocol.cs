@@ -35,7 +35,7 @@ namespace Foremind
         public const string ResponseOutputTextDelta = "response.output_text.delta";
 
         /// <summary>Fields: response_id, status, text, timings, error, message_id, index, count,
-        /// used, companion.</summary>
+        /// used, companion, cut_off.</summary>
         public const string ResponseDone = "response.done";
 
         /// <summary>Fields: id, event_type, kind, text, how, actor, to, volume, scene, place, at,

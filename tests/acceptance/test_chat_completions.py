@@ -476,6 +476,97 @@ async def test_a_whole_reply_stops_when_its_client_leaves(start: StartServer) ->
         await eventually(lambda: not server.app.registry.sessions())
 
 
+#: A model whose replies are longer than a limit of eight tokens, and what is kept of one.
+TALKATIVE = Script(
+    reply=lambda _: ["I saw a ship. ", "It had no flag, and nobody was on board."],
+    background=lambda _: '{"operations": []}',
+    chars_per_token=4,
+)
+KEPT = "I saw a ship."
+
+
+async def test_a_reply_that_its_limit_ends_says_so(start: StartServer) -> None:
+    """Whole and streamed, on every door; it ends with a sentence."""
+    async with scripted_model(TALKATIVE) as model:
+        server = await start(llm_url=model.url)
+        ana = await front_end(server)
+        completion = await ana.client.chat.completions.create(
+            model="wren",
+            messages=[{"role": "user", "content": "Hello"}],
+            max_tokens=8,
+        )
+        (choice,) = completion.choices
+        assert (choice.finish_reason, choice.message.content) == ("length", KEPT)
+        stream = await ana.client.chat.completions.create(
+            model="wren",
+            messages=[{"role": "user", "content": "Hello"}],
+            max_tokens=8,
+            stream=True,
+        )
+        chunks = [chunk.choices[0] async for chunk in stream]
+        assert chunks[-1].finish_reason == "length"
+        assert "".join(chunk.delta.content or "" for chunk in chunks) == KEPT
+        completion = await ana.client.chat.completions.create(
+            model="wren",
+            messages=[{"role": "user", "content": "Hello"}],
+        )
+        assert completion.choices[0].finish_reason == "stop"
+        turn = {
+            "companion": "wren",
+            "user": "ana",
+            "text": "Hello",
+            "settings": {"llm_max_tokens": 8},
+        }
+        url = f"http://127.0.0.1:{server.port}/v1/turns"
+        async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+            answer = (await http.post(url, json=turn | {"id": "whole"})).json()
+            assert answer["replies"][0]["cut_off"] is True
+            streamed = await http.post(
+                url, json=turn | {"id": "streamed"}, headers={"accept": "text/event-stream"}
+            )
+        assert '"cut_off":true' in streamed.text
+        client = await server.session()
+        await client.send("Hello", settings={"llm_max_tokens": 8})
+        assert (await client.expect("response.done"))["cut_off"] is True
+        await client.send("And then?")
+        assert (await client.expect("response.done"))["cut_off"] is False
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_reply_that_is_stopped_by_an_erasure_is_no_reply(
+    start: StartServer, *, streamed: bool
+) -> None:
+    """It is an error, which may be tried again; nothing of it is kept."""
+    held = asyncio.Event()
+    script = Script(background=lambda _: '{"operations": []}', hold_before=held)
+    async with scripted_model(script) as model:
+        server = await start(llm_url=model.url)
+        ana = await front_end(server)
+
+        async def ask() -> None:
+            answer = await ana.client.chat.completions.create(
+                model="wren",
+                messages=[{"role": "user", "content": BEES}],
+                stream=streamed,
+            )
+            if isinstance(answer, openai.AsyncStream):
+                async for _ in answer:
+                    pass
+
+        asking = asyncio.create_task(ask())
+        await eventually(lambda: bool(script.player_requests))
+        async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+            address = f"http://127.0.0.1:{server.port}/v1/relationships"
+            (relationship,) = (await http.get(f"{address}?user=player")).json()
+            erased = await http.delete(f"{address}/{relationship['id']}/memories?user=player")
+            assert erased.status_code == 200
+        held.set()
+        with pytest.raises(openai.APIError) as failed:
+            await asking
+        assert failed.value.code == "interrupted"
+        assert await ana.stored() == []
+
+
 async def test_a_stream_that_fails_says_so(start: StartServer, model: ScriptedModel) -> None:
     """In the form that clients read, as the status is sent by then."""
     model.script.cut_after = 1

@@ -6,9 +6,11 @@ import httpx2
 import openai
 import pytest
 
-from foremind_eval.doubles.model_server import ScriptedModel
+from foremind_eval.doubles.model_server import ScriptedModel, scripted_model
 from tests.acceptance.test_chat_completions import (  # noqa: F401 - a fixture
     BEES,
+    KEPT,
+    TALKATIVE,
     front_end,
     model,
 )
@@ -77,6 +79,26 @@ async def test_a_response_is_streamed(start: StartServer, model: ScriptedModel) 
     async with ana.client.responses.stream(model="wren", input="Again") as parsed:
         final = await parsed.get_final_response()
     assert (final.status, final.output_text) == ("completed", "Reply 2.")
+
+
+async def test_a_response_that_its_limit_ends_is_incomplete(start: StartServer) -> None:
+    """Whole and streamed, as OpenAI's is."""
+    async with scripted_model(TALKATIVE) as talkative:
+        server = await start(llm_url=talkative.url)
+        responses = (await front_end(server)).client.responses
+        response = await responses.create(model="wren", input="Hello", max_output_tokens=8)
+        assert (response.status, response.output_text) == ("incomplete", KEPT)
+        assert response.incomplete_details is not None
+        assert response.incomplete_details.reason == "max_output_tokens"
+        assert response.to_dict()["output"][0]["status"] == "incomplete"  # type: ignore[index]
+        stream = await responses.create(
+            model="wren", input="Hello", max_output_tokens=8, stream=True
+        )
+        events = [event async for event in stream]
+        assert events[-1].type == "response.incomplete"
+        assert events[-1].response.output_text == KEPT
+        response = await responses.create(model="wren", input="Hello")
+        assert (response.status, response.incomplete_details) == ("completed", None)
 
 
 async def test_what_is_not_to_be_stored_is_not_remembered(

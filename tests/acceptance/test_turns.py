@@ -124,6 +124,7 @@ async def test_a_turn_is_answered_whole(start: StartServer, model: ScriptedModel
                 "status": "completed",
                 "index": 0,
                 "count": 1,
+                "cut_off": False,
             }
         ],
         "context": "miss",
@@ -165,7 +166,7 @@ async def test_a_turn_is_streamed_with_the_events_of_the_socket(
     assert done == {
         "type": "response.done", "response_id": response_id, "status": "completed",
         "text": "Of course.", "error": None, "message_id": "t1", "index": 0, "count": 1,
-        "used": [],
+        "used": [], "cut_off": False,
     }  # fmt: skip
     async with door.stream("Good morning") as stream:
         repeated = [event async for event in stream]

@@ -349,8 +349,8 @@ export interface ResponseDelta {
 /**
  * The reply has ended; `error` is set if it `failed`.
  *
- * `used` are the ids of the recalled memories whose words the text shares enough of. The other
- * fields are as when it began.
+ * `used` are the ids of the recalled memories that the text takes something of. If it is
+ * `cut_off`, it was ended by its token limit. The other fields are as when it began.
  */
 export interface ResponseDone {
   type: "response.done";
@@ -365,6 +365,7 @@ export interface ResponseDone {
   count: number;
   used: Array<string>;
   companion: string | null;
+  cut_off: boolean;
 }
 
 /**

@@ -57,12 +57,16 @@ class ReplyMessage(msgspec.Struct, frozen=True):
     role: Literal["assistant"] = "assistant"
 
 
+#: Why a reply ended: by itself, or by its token limit.
+FinishReason = Literal["stop", "length"]
+
+
 class ReplyChoice(msgspec.Struct, frozen=True):
-    """The only choice."""
+    """The only choice; `finish_reason` is `length` where the token limit ended the reply."""
 
     message: ReplyMessage
+    finish_reason: FinishReason
     index: int = 0
-    finish_reason: Literal["stop"] = "stop"
 
 
 class TokenUsage(msgspec.Struct, frozen=True):
@@ -96,7 +100,7 @@ class DeltaChoice(msgspec.Struct, frozen=True):
 
     delta: ReplyDelta
     index: int = 0
-    finish_reason: Literal["stop"] | None = None
+    finish_reason: FinishReason | None = None
 
 
 class ChatCompletionChunk(msgspec.Struct, frozen=True):
@@ -171,11 +175,11 @@ class OutputText(msgspec.Struct, frozen=True):
 
 
 class OutputMessage(msgspec.Struct, frozen=True):
-    """The companion's reply."""
+    """The companion's reply; `incomplete` where its token limit ended it."""
 
     id: str
     content: list[OutputText]
-    status: Literal["in_progress", "completed"] = "completed"
+    status: Literal["in_progress", "completed", "incomplete"]
     type: Literal["message"] = "message"
     role: Literal["assistant"] = "assistant"
 
@@ -205,13 +209,22 @@ class ResponseFailure(msgspec.Struct, frozen=True):
     message: str
 
 
+class IncompleteDetails(msgspec.Struct, frozen=True):
+    """Why a reply is incomplete."""
+
+    reason: Literal["max_output_tokens"] = "max_output_tokens"
+
+
 class ModelResponse(msgspec.Struct, frozen=True):
-    """A reply; `created_at` is in seconds since the epoch."""
+    """A reply, `incomplete` where its token limit ended it.
+
+    `created_at` is in seconds since the epoch.
+    """
 
     id: str
     created_at: int
     model: str
-    status: Literal["in_progress", "completed", "failed"]
+    status: Literal["in_progress", "completed", "incomplete", "failed"]
     output: list[OutputMessage]
     usage: ResponseUsage | None = None
     error: ResponseFailure | None = None
@@ -222,7 +235,7 @@ class ModelResponse(msgspec.Struct, frozen=True):
     metadata: dict[str, str] = {}
     object: Literal["response"] = "response"
     background: bool = False
-    incomplete_details: None = None
+    incomplete_details: IncompleteDetails | None = None
     instructions: None = None
     parallel_tool_calls: bool = False
     text: dict[str, Any] = msgspec.field(default_factory=lambda: {"format": {"type": "text"}})

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import Literal
 
 import msgspec
 from starlette.requests import Request
@@ -16,6 +17,8 @@ from foremind.api.chat_completion_shapes import (
     ChatCompletionRequest,
     ChatMessage,
     DeltaChoice,
+    FinishReason,
+    IncompleteDetails,
     InputItem,
     ModelList,
     ModelResponse,
@@ -38,7 +41,7 @@ from foremind.api.responses import error_body, json_response
 from foremind.api.turn_streams import StreamedTurn, begin_turn, end_of, while_connected
 from foremind.auth.principal import Principal
 from foremind.domain.clock import Clock
-from foremind.domain.errors import ForemindError, InvalidMessage, NotFound
+from foremind.domain.errors import ForemindError, Interrupted, InvalidMessage, NotFound
 from foremind.domain.turn import Speaker
 from foremind.domain.turn_request import (
     TranscriptRequest,
@@ -98,7 +101,7 @@ class _Completion:
 
     def whole(self, done: TurnDone) -> ChatCompletion:
         """Return the reply once it has ended."""
-        choice = ReplyChoice(ReplyMessage(done.text))
+        choice = ReplyChoice(ReplyMessage(done.text), _finish_reason(done))
         return ChatCompletion(self._id, self.created, self.asked.model, [choice], self._usage(done))
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
@@ -110,10 +113,9 @@ class _Completion:
                 match event:
                     case TurnPiece():
                         yield self._chunk(ReplyDelta(content=event.text))
-                    case TurnDone(error=ForemindError() as error):
-                        raise error
                     case TurnDone():
-                        yield self._chunk(ReplyDelta(), ended=True)
+                        _check_ended(event)
+                        yield self._chunk(ReplyDelta(), _finish_reason(event))
                         if options is not None and options.include_usage:
                             yield self._usage_chunk(event)
                         yield _data(b"[DONE]")
@@ -124,8 +126,8 @@ class _Completion:
         prompt, reply = self.begun.prompt_tokens, done.reply_tokens
         return TokenUsage(prompt, reply, prompt + reply)
 
-    def _chunk(self, delta: ReplyDelta, *, ended: bool = False) -> bytes:
-        choice = DeltaChoice(delta, finish_reason="stop" if ended else None)
+    def _chunk(self, delta: ReplyDelta, finish_reason: FinishReason | None = None) -> bytes:
+        choice = DeltaChoice(delta, finish_reason=finish_reason)
         chunk = ChatCompletionChunk(self._id, self.created, self.asked.model, [choice])
         return _data(msgspec.json.encode(chunk))
 
@@ -146,15 +148,15 @@ class _Response:
     events: AsyncIterator[TurnEvent]
 
     def whole(self, done: TurnDone) -> ModelResponse:
-        """Return the reply once it has ended, or failed."""
+        """Return the reply once it has ended."""
         prompt, reply = self.begun.prompt_tokens, done.reply_tokens
-        response = msgspec.structs.replace(
+        return msgspec.structs.replace(
             self._begun(),
-            status="completed",
-            output=[self._message(OutputText(done.text))],
+            status=_status(done),
+            output=[self._message(done)],
             usage=ResponseUsage(prompt, reply, prompt + reply),
+            incomplete_details=IncompleteDetails() if done.cut_off else None,
         )
-        return response if done.error is None else self._failed(done.error)
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """Yield the server-sent events of a stream, in OpenAI's order; an error ends it."""
@@ -177,16 +179,15 @@ class _Response:
                     case TurnPiece():
                         delta = {"delta": event.text, "logprobs": []}
                         yield sent("response.output_text.delta", **place, **delta)
-                    case TurnDone(error=ForemindError() as error):
-                        raise error
                     case TurnDone():
+                        _check_ended(event)
                         text = OutputText(event.text)
                         done = {"text": event.text, "logprobs": []}
                         yield sent("response.output_text.done", **place, **done)
                         yield sent("response.content_part.done", **place, part=text)
-                        message = self._message(text)
+                        message = self._message(event)
                         yield sent("response.output_item.done", output_index=0, item=message)
-                        yield sent("response.completed", response=self.whole(event))
+                        yield sent(f"response.{_status(event)}", response=self.whole(event))
         except ForemindError as error:  # the status is sent already
             yield sent("response.failed", response=self._failed(error))
 
@@ -194,8 +195,8 @@ class _Response:
     def _message_id(self) -> str:
         return f"msg_{self.begun.turn_id}"
 
-    def _message(self, text: OutputText) -> OutputMessage:
-        return OutputMessage(self._message_id, [text])
+    def _message(self, done: TurnDone) -> OutputMessage:
+        return OutputMessage(self._message_id, [OutputText(done.text)], _status(done))
 
     def _begun(self) -> ModelResponse:
         return ModelResponse(
@@ -274,7 +275,8 @@ class ChatCompletionEndpoints:
         As OpenAI's responses, and otherwise as chat completions: answers the last message of
         `input`, with what was said before in `input` or up to `previous_response_id`. With
         `stream`, the reply is sent as server-sent events from `response.created` to
-        `response.completed` or `response.failed`. What is not supported is refused by its name.
+        `response.completed`, `response.incomplete` or `response.failed`. What is not supported is
+        refused by its name.
         """
         return await self._answer(request, caller, ResponsesRequest)
 
@@ -308,8 +310,7 @@ class ChatCompletionEndpoints:
                 if body.stream:
                     return StreamedTurn(reply.stream(), stack.pop_all(), headers)
                 done = await while_connected(request.receive, end_of(events))
-                if done.error is not None:
-                    raise done.error
+                _check_ended(done)
                 return json_response(reply.whole(done), headers=headers)
         except ForemindError as error:
             raise _in_words_of_this_api(error, body) from None
@@ -320,6 +321,27 @@ class ChatCompletionEndpoints:
             for companion in await self._services.companions.list()
             if principal is None or principal.may_open(companion.slug)
         ]
+
+
+def _check_ended(done: TurnDone) -> None:
+    """Check that a reply ended by itself or by its limit.
+
+    Raises:
+        ForemindError: why it failed.
+        Interrupted: it was stopped, as something that it may repeat was erased.
+    """
+    if done.error is not None:
+        raise done.error
+    if done.status == "cancelled":
+        raise Interrupted("The reply was stopped; send the message again.")
+
+
+def _finish_reason(done: TurnDone) -> FinishReason:
+    return "length" if done.cut_off else "stop"
+
+
+def _status(done: TurnDone) -> Literal["completed", "incomplete"]:
+    return "incomplete" if done.cut_off else "completed"
 
 
 def _data(content: bytes) -> bytes:

@@ -87,7 +87,9 @@ class _BegunTurn:
             turn_id=str(begun.turn_id),
             duplicate=begun.duplicate,
             remembered=begun.remembered,
-            replies=[Reply(self.companion, done.text, done.status, done.index, done.count)],
+            replies=[
+                Reply(self.companion, done.text, done.status, done.index, done.count, done.cut_off)
+            ],
             context=begun.context,
             memories=list(begun.memories) if self.with_memories else [],
             warnings=self.warnings,
@@ -138,6 +140,7 @@ class _BegunTurn:
                             event.index,
                             event.count,
                             list(event.used) if self.with_memories else [],
+                            event.cut_off,
                         )
         except ForemindError as error:  # the status is sent already
             yield TurnFailed(error_body(error).error)

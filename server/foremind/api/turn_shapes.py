@@ -97,7 +97,8 @@ class ChooseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Reply(msgspec.Struct, frozen=True):
     """What a companion said; a reply that `failed` or was `cancelled` is not complete.
 
-    It is number `index`, from 0, of the `count` replies to its message that can be chosen among.
+    It is number `index`, from 0, of the `count` replies to its message that can be chosen among. If
+    it is `cut_off`, it was ended by its token limit.
     """
 
     companion: str
@@ -105,6 +106,7 @@ class Reply(msgspec.Struct, frozen=True):
     status: Status
     index: int = 0
     count: int = 1
+    cut_off: bool = False
 
 
 class ChosenAnswer(msgspec.Struct, frozen=True):
@@ -176,7 +178,7 @@ class ReplyDone(msgspec.Struct, frozen=True, tag="response.done"):
     """The reply has ended, and is stored as far as it came; `error` is why it failed.
 
     It is number `index`, from 0, of the `count` replies to its message that can be chosen among. It
-    uses the memories with the ids `used`.
+    uses the memories with the ids `used`. If it is `cut_off`, it was ended by its token limit.
     """
 
     response_id: str
@@ -187,6 +189,7 @@ class ReplyDone(msgspec.Struct, frozen=True, tag="response.done"):
     index: int = 0
     count: int = 1
     used: list[str] = []
+    cut_off: bool = False
 
 
 class TurnFailed(msgspec.Struct, frozen=True, tag="error"):

@@ -151,6 +151,7 @@ class TurnDone:
         reply_tokens: counted as `prompt_tokens` are.
         error: why it `failed`.
         used: the ids of the recalled memories that it uses.
+        cut_off: whether its token limit ended it.
     """
 
     status: Status
@@ -160,6 +161,7 @@ class TurnDone:
     index: int = 0
     count: int = 1
     used: tuple[str, ...] = ()
+    cut_off: bool = False
 
 
 TurnEvent = TurnBegun | TurnReply | TurnPiece | TurnDone

@@ -11,7 +11,7 @@ import structlog
 
 from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError
-from foremind.llm.chat_model import ChatModel, LoopedText, RestartedText
+from foremind.llm.chat_model import ChatModel, CutOffText, LoopedText, RestartedText
 from foremind.llm.prompt.assembly import AssembledPrompt
 from foremind.runtime.supervision import begin
 
@@ -29,7 +29,8 @@ _log = structlog.get_logger("foremind.gateway")
 class ReplyResult:
     """How a reply ended; `text` is what the client was sent, without what was discarded.
 
-    `looped` says that it was stopped in a loop; it is not remembered then.
+    `looped` says that it was stopped in a loop; it is not remembered then. `cut_off` says that its
+    token limit ended it.
     """
 
     status: ReplyStatus
@@ -37,6 +38,7 @@ class ReplyResult:
     first_token_at: float | None
     error: ForemindError | None
     looped: bool = False
+    cut_off: bool = False
 
 
 class GatedReply:
@@ -63,7 +65,7 @@ class GatedReply:
         self._buffered: list[str] = []
         self._emitted: list[str] = []
         self._first_token_at: float | None = None
-        self._looped = False
+        self._looped = self._cut_off = False
         #: Ends with the reply.
         self.task = begin(self._generate(), "reply")
 
@@ -96,7 +98,7 @@ class GatedReply:
             status = "failed"
             error = _as_foremind_error(failure)
         text = "".join(self._emitted)
-        return ReplyResult(status, text, self._first_token_at, error, self._looped)
+        return ReplyResult(status, text, self._first_token_at, error, self._looped, self._cut_off)
 
     async def _generate(self) -> None:
         async with aclosing(self.model.stream_reply(self.prompt)) as pieces:
@@ -106,6 +108,7 @@ class GatedReply:
                     await self._gate.wait()  # its pieces are sent, and then replaced
                     self._emitted, self._looped = [piece], True
                     return
+                self._cut_off = isinstance(received, CutOffText)
                 if isinstance(received, RestartedText):
                     self._emitted.clear()
                     self._buffered.clear()

@@ -271,6 +271,7 @@ class ReplyGeneration:
                 index=turn.stored.alternatives,
                 count=turn.stored.alternatives + 1,
                 used=[str(memory_id) for memory_id in used],
+                cut_off=result.cut_off,
             )
         )
         self._log_end(turn, result, first_token_s, total_s)

@@ -416,3 +416,4 @@ def _done(
         used=[str(memory_id) for memory_id in used],
         companion=slug,
     )
+        cut_off=result.cut_off,

@@ -189,8 +189,16 @@ class TurnOutcome:
     async def _done(self, done: ResponseDone) -> TurnDone:
         error = None if done.error is None else error_of(done.error)
         tokens = await self._tokens(done.text)
-        used = tuple(done.used)
-        return TurnDone(done.status, done.text, tokens, error, done.index, done.count, used)
+        return TurnDone(
+            done.status,
+            done.text,
+            tokens,
+            error,
+            done.index,
+            done.count,
+            tuple(done.used),
+            done.cut_off,
+        )
 
     async def _answered_elsewhere(self, accepted: MessageAccepted) -> AsyncIterator[TurnEvent]:
         """Yield the stored reply to a message that was or is being answered elsewhere.

@@ -21,6 +21,12 @@ class LoopedText(str):
     __slots__ = ()
 
 
+class CutOffText(str):
+    """The last piece, maybe empty, of a reply that its token limit cut off."""
+
+    __slots__ = ()
+
+
 class ChatModel(Protocol):
     """Streams the reply to a prompt.
 

@@ -17,7 +17,7 @@ import httpx2
 import msgspec
 
 from foremind.domain.errors import ModelServerError, TemporaryError
-from foremind.llm.chat_model import LoopedText, RestartedText
+from foremind.llm.chat_model import CutOffText, LoopedText, RestartedText
 from foremind.llm.completion_parser import StreamEnding
 from foremind.llm.completion_stream import (
     CompletionRequest,
@@ -448,7 +448,9 @@ class OpenAIChatModel:
         if remainder := thinking.end(cut_off=ending.cut_off):
             is_empty = False
         remainder = sentences.feed(remainder) + sentences.end(cut_off=ending.cut_off)
-        if remainder:
+        if ending.cut_off:
+            yield CutOffText(remainder)
+        elif remainder:
             yield remainder
         capabilities.thinks_unmarked |= thinking.ended_unmarked
         capabilities.thinks |= thinking.thought or ending.reasoned

@@ -214,8 +214,8 @@ class ResponseDelta(Event, tag="response.output_text.delta", kw_only=True):
 class ResponseDone(Event, tag="response.done", kw_only=True):
     """The reply has ended; `error` is set if it `failed`.
 
-    `used` are the ids of the recalled memories whose words the text shares enough of. The other
-    fields are as when it began.
+    `used` are the ids of the recalled memories that the text takes something of. If it is
+    `cut_off`, it was ended by its token limit. The other fields are as when it began.
     """
 
     response_id: str
@@ -228,6 +228,7 @@ class ResponseDone(Event, tag="response.done", kw_only=True):
     count: int = 1
     used: list[str] = []
     companion: str | None = None
+    cut_off: bool = False
 
 
 class ResponseChosen(Event, tag="response.chosen", kw_only=True):
