@@ -136,7 +136,7 @@ def search(text: str, now: datetime) -> list[Recalled]:
     ]
     statistics = WordStatistics(len(candidates), 9.0, dict.fromkeys(terms, 1))
     ranked = ranking.rank(to_candidate_set(candidates, terms), query, statistics, _POLICY, now)
-    access_counts.used_memories(text, ranked)
+    access_counts.used_memories(text, ranked, [text])
     sections.memory_lines(ranked, text, now)
     return ranked
 

@@ -37,6 +37,7 @@ from foremind.gateway.protocol.server_events import (
 from foremind.gateway.session_client import NOT_ALLOWED, NOT_AUTHENTICATED
 from foremind.gateway.session_services import SessionServices
 from foremind.retrieval.access_counts import used_memories
+from foremind.runtime.supervision import run_or_offload
 from foremind.storage.world_store import StoredWorldEvent, World
 from foremind.worlds.minds import Minds, Thought
 from foremind.worlds.turn_order import answering
@@ -272,7 +273,11 @@ class Scenes:
         reply.open_gate()
         result = await reply.result()
         floor.reply, floor.last_speaker = None, slug
-        used = used_memories(result.text, thought.assembled.prompt.memories)
+        prompt = thought.assembled.prompt
+        used = await run_or_offload(
+            sum(map(len, (result.text, *prompt.said))),
+            lambda: used_memories(result.text, prompt.memories, prompt.said),
+        )
         if result.text.strip() and not result.looped:
             try:
                 await self._store(world, said, thought, result.text.strip(), used)
@@ -280,8 +285,7 @@ class Scenes:
                 result = replace(result, status="failed", error=error)
         emit(_done(exchange, reply.id, slug, result, used, clock.monotonic()))
         memories = [
-            memory_view(memory, thought.mind.now, thought.assembled.prompt.language)
-            for memory in thought.assembled.prompt.memories
+            memory_view(memory, thought.mind.now, prompt.language) for memory in prompt.memories
         ]
         exchange.answers.append(Answer(slug, result.text, result.status, memories, result.error))
         _log.info("scene.answered", companion=slug, status=result.status, chars=len(result.text))
@@ -415,5 +419,5 @@ def _done(
         message_id=exchange.speech.id,
         used=[str(memory_id) for memory_id in used],
         companion=slug,
-    )
         cut_off=result.cut_off,
+    )

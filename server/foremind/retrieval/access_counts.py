@@ -1,7 +1,7 @@
 """Which memories replies used, and how often each record is in a prompt."""
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,25 +12,39 @@ from foremind.domain.memory import Recalled
 from foremind.domain.record import Use
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
 from foremind.storage.record_store import RecordStore
-from foremind.text.tokenization import terms_of
+from foremind.text.tokenization import names_in, terms_of
 
-# A reply uses a memory if it contains two of its terms, and a third of all of them.
-_MIN_SHARED_TERMS = 2
-_MIN_SHARE = 1 / 3
+# Of what a memory has and the conversation had not, a reply takes this much if that is no chance.
+_MIN_TERMS = 3
+_MIN_TERMS_OF_A_SUBJECT = 2  # if the memory is about something that was said
+_MIN_SHARE = 1 / 6  # of such terms
+_MIN_REPLY_SHARE = 1 / 4  # if it is about that, one term can be the whole answer
 
 
-def used_memories(reply: str, memories: Sequence[Recalled]) -> list[int]:
-    """Return the ids of the memories that `reply` uses."""
+def used_memories(reply: str, memories: Sequence[Recalled], said: Iterable[str]) -> list[int]:
+    """Return the ids of the memories that `reply` takes something of.
+
+    Args:
+        said: what the reply need not have from a memory: names, and what was said before it.
+    """
     reply_terms = set(terms_of(reply))
-    return [memory.id for memory in memories if _uses(reply_terms, set(terms_of(memory.content)))]
+    known = {term for text in said for term in terms_of(text)}
+    return [memory.id for memory in memories if _uses(reply_terms, known, memory.content)]
 
 
-def _uses(reply_terms: set[str], memory_terms: set[str]) -> bool:
-    shared = len(reply_terms & memory_terms)
-    return (
-        shared >= min(_MIN_SHARED_TERMS, len(memory_terms))
-        and shared >= _MIN_SHARE * len(memory_terms) > 0
-    )
+def _uses(reply: set[str], known: set[str], memory: str) -> bool:
+    """Return whether a reply takes a name, or enough other words, of what only a memory has."""
+    terms = set(terms_of(memory))
+    new = terms - known
+    taken = reply & new
+    if not taken.isdisjoint(terms_of(" ".join(names_in(memory)))):
+        return True
+    count = len(taken)
+    if count < _MIN_SHARE * len(new) or not taken:
+        return False
+    if terms.isdisjoint(known):
+        return count >= _MIN_TERMS or count == len(new) >= _MIN_TERMS_OF_A_SUBJECT
+    return count >= _MIN_TERMS_OF_A_SUBJECT or count >= _MIN_REPLY_SHARE * len(reply)
 
 
 _WRITE_INTERVAL_S = 5.0

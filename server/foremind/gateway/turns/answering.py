@@ -463,9 +463,10 @@ class Answering:
         used: list[int] = []
         if turn.erasures == conversation.erasures and result.text:
             whole = replace(result, text=conversation.begun + result.text)
-            memories = turn.reply.prompt.memories
+            prompt = turn.reply.prompt
             used = await run_or_offload(
-                len(whole.text), lambda: used_memories(whole.text, memories)
+                sum(map(len, (whole.text, *prompt.said))),
+                lambda: used_memories(whole.text, prompt.memories, prompt.said),
             )
             turn_id = await self._store(turn, whole, used)
         if turn.erasures != conversation.erasures:  # the text may repeat what was erased

@@ -99,6 +99,12 @@ class Prompt:
     language: str = ENGLISH
 
     @property
+    def said(self) -> list[str]:
+        """What a reply need not have from a memory: names, the history and the message."""
+        history = [turn.content for turn in self.history]
+        return [self.user_name, self.companion_name, *history, self.message]
+
+    @property
     def records(self) -> set[int]:
         """The ids of the records in the prompt."""
         sections = [
