@@ -191,6 +191,27 @@ async def test_workers_end_with_their_parent(settings: Settings, how: signal.Sig
             assert await running.exit_code() == 0
 
 
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+async def test_a_server_whose_workers_are_not_ready_stops(
+    settings: Settings, how: signal.Signals
+) -> None:
+    """As one does whose workers are: with 0, and nobody is left behind."""
+    assert settings.database_url is not None
+    cluster = WorkerCluster(2, settings.database_url.reveal(), settings.data_dir)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "foremind", "serve", "--port", "0", "--workers", "2"),
+        env=os.environ | cluster.environment,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    await eventually(lambda: bool(workers_of(process)))
+    workers = workers_of(process)
+    process.send_signal(how)
+    _, said = await process.communicate()
+    assert process.returncode == 0, said
+    assert b"is ready" not in said
+    assert not any(map(_is_alive, workers))
+
+
 def _is_alive(worker: psutil.Process) -> bool:
     """Return whether a process runs; nobody may be there to collect an orphan that has ended."""
     with suppress(psutil.Error):

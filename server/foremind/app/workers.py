@@ -47,19 +47,22 @@ class Workers:
         self._shared = shared
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._ready: set[int] = set()  # workers that have been ready at least once
-        self._started = asyncio.Event()  # all have been, or one ended instead
+        #: Set once all have been ready, or one ended instead.
+        self.started = asyncio.Event()
         self._ended = asyncio.Event()  # a process has ended
         self._stopping = False
 
-    async def start(self, supervisor: Supervisor) -> None:
-        """Start all workers, and wait until they are ready.
+    def start(self, supervisor: Supervisor) -> None:
+        """Start all workers."""
+        for number in range(1, self._settings.workers + 1):
+            supervisor.start(f"worker-{number}", partial(self._run, number))
+
+    def check_started(self) -> None:
+        """Check, once they have `started`, that all workers are ready.
 
         Raises:
             SetupError: one of them ended instead; it has printed why.
         """
-        for number in range(1, self._settings.workers + 1):
-            supervisor.start(f"worker-{number}", partial(self._run, number))
-        await self._started.wait()
         if len(self._ready) < self._settings.workers:
             raise SetupError("A worker did not start; it has said why.")
 
@@ -90,7 +93,7 @@ class Workers:
         if self._stopping:
             await asyncio.Event().wait()  # until the supervisor ends this loop
         if number not in self._ready:
-            self._started.set()
+            self.started.set()
         _log.error("worker.ended", worker=number, code=code)
         raise Interrupted(f"Worker {number} ended with {code}.")
 
@@ -125,7 +128,7 @@ class Workers:
     def _on_ready(self, number: int) -> None:
         self._ready.add(number)
         if len(self._ready) == self._settings.workers:
-            self._started.set()
+            self.started.set()
 
     def _environment(self, number: int) -> Mapping[str, str]:
         """Return the environment of a worker: settings of its own, and those of the command."""
@@ -163,6 +166,8 @@ async def serving_workers(
 ) -> AsyncIterator[tuple[Workers, int]]:
     """Run several workers inside the block, and yield them with the port that they share.
 
+    They may not be ready yet.
+
     Raises:
         SetupError: says what the operator must change.
     """
@@ -177,7 +182,7 @@ async def serving_workers(
         await stack.enter_async_context(database_url(settings, say, supervisor, clock))
         workers = Workers(settings, shared)
         stack.push_async_callback(workers.stop)
-        await workers.start(supervisor)
+        workers.start(supervisor)
         yield workers, shared.getsockname()[1]
 
 

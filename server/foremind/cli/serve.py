@@ -134,15 +134,25 @@ async def _serve_once(
 async def _serve_workers(settings: Settings) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    running: Workers | None = None
+
+    def kill_workers() -> None:
+        if running is not None:
+            running.kill()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, _stop_or_exit, stop, settings, kill_workers)
     async with serving_workers(settings, say=say) as (workers, port):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, _stop_or_exit, stop, settings, workers)
-        if public_url(settings) is None:
-            say(
-                "Clients cannot be told where workers are: each serves whatever it accepts. "
-                "Set FOREMIND_PUBLIC_URL."
-            )
-        await _wait(settings, port, stop, asyncio.Event())
+        running = workers
+        await first_of(stop, workers.started)
+        if not stop.is_set():
+            workers.check_started()
+            if public_url(settings) is None:
+                say(
+                    "Clients cannot be told where workers are: each serves whatever it accepts. "
+                    "Set FOREMIND_PUBLIC_URL."
+                )
+            await _wait(settings, port, stop, asyncio.Event())
     say("Stopped.")
 
 
@@ -169,13 +179,10 @@ async def _wait(
     say(f"Stopping: finishing accepted messages ...{again}")
 
 
-def _stop_or_exit(stop: asyncio.Event, settings: Settings, workers: Workers | None = None) -> None:
+def _stop_or_exit(
+    stop: asyncio.Event, settings: Settings, kill_workers: Callable[[], None] = lambda: None
+) -> None:
     """Stop gracefully; on a second signal exit at once, which loses nothing accepted."""
-
-    def kill_workers() -> None:
-        if workers is not None:
-            workers.kill()
-
     if stop.is_set():
         kill_workers()
         os._exit(130)
