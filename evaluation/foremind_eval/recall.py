@@ -194,7 +194,7 @@ def _report(
         recall_at_5=round(fmean(shares[5]), 4),
         recall_at_10=round(fmean(shares[10]), 4),
         recall_at_20=round(fmean(shares[20]), 4),
-        recall_at_10_interval=_bootstrap_interval(shares[10]),
+        recall_at_10_interval=bootstrap_interval(shares[10]),
         questions=len(results),
         stored_fraction=round(sum(len(replay.memory_of) for replay in replays) / turns, 4),
         asked_kept=round(asked_kept, 4),
@@ -223,7 +223,7 @@ def _kept_shares(replays: Sequence[ReplayedDialogue]) -> tuple[float, float, int
     )
 
 
-def _bootstrap_interval(shares: Sequence[float]) -> tuple[float, float]:
+def bootstrap_interval(shares: Sequence[float]) -> tuple[float, float]:
     """Return the 95% bootstrap interval of the mean; the seed is fixed."""
     rng = np.random.default_rng(0)
     values = np.asarray(shares)

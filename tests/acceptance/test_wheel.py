@@ -189,6 +189,8 @@ def _check_that_evaluation_is_an_extra(environment: Path, dist: Path) -> None:
         assert answer.stdout == ""
         assert len(answer.stderr.splitlines()) == 1
         assert "pip install 'foremind[eval]'" in answer.stderr
+    needed = ROOT / "requirements" / "eval.txt"
+    pip_install(environment, "--no-deps", "--require-hashes", "-r", needed)
     pip_install(environment, "--no-deps", "--no-index", build(EVALUATION, dist))
     for command_path in ("bench", "eval", "models bench"):
         answer = foremind(environment, *command_path.split(), "--help")

@@ -22,6 +22,7 @@ from foremind_eval.benchmarks import memory_search, run_benchmarks
 from foremind_eval.chart import draw, recall_bar
 from foremind_eval.cli.evaluate import read_dialogues
 from foremind_eval.dialogues import Dialogue, DialogueTurn, Question
+from foremind_eval.keyword_baseline import measure_baseline
 from foremind_eval.labelled_file import read_labelled
 from foremind_eval.locomo import read_locomo
 from foremind_eval.madial import read_madial
@@ -232,6 +233,28 @@ async def test_a_dialogue_brings_up_its_memories(built: Core, tmp_path: Path) ->
     variants = [configured_variant(significance=False, age_window=False)]
     (report,) = await measure(built, [read], variants, lambda _: None)
     assert (report.questions, report.recall_at_5) == (1, 1.0)
+
+
+def test_the_published_baseline_is_asked_the_same() -> None:
+    """Each question where it belongs, of the turns before it."""
+    said_at = datetime(2026, 3, 1, tzinfo=UTC)
+    turns = tuple(
+        DialogueTurn(str(number), str(number // 20), "user", f"The {word} stands here.", said_at)
+        for number, word in enumerate([*["lamp"] * 30, "kayak", *["lamp"] * 30, "kayak"])
+    )
+    asked = "Where is the kayak?"
+    early, late = Question(asked, frozenset({"30"}), "1"), Question(asked, frozenset({"30", "61"}))
+    in_time = Question(asked, frozenset({"30"}), "2")
+    for questions, recall in (
+        ([early], 0.0),
+        ([in_time], 1.0),
+        ([late], 1.0),
+        ([early, late], 0.5),
+    ):
+        report = measure_baseline([Dialogue("tiny", "Ida", "Jon", turns, tuple(questions))])
+        assert (report.name, report.questions) == ("rank-bm25", len(questions))
+        assert report.recall_at_5 == report.recall_at_20 == recall
+        assert report.search_ms_p50 > 0
 
 
 async def test_an_ablation_compares_every_improvement(built: Core, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -20,6 +21,7 @@ from foremind_eval.chart import draw, recall_bar
 from foremind_eval.cli.output import output_json
 from foremind_eval.dialogues import Dialogue
 from foremind_eval.doubles.manual_clock import ManualClock
+from foremind_eval.keyword_baseline import BaselineReport, measure_baseline
 from foremind_eval.labelled_file import read_labelled
 from foremind_eval.language_recall import (
     LanguageReport,
@@ -97,7 +99,8 @@ def evaluate(
 ) -> None:
     """Measure recall through the real store and search.
 
-    The conversations are stored in a temporary database, which is removed afterwards.
+    The conversations are stored in a temporary database, which is removed afterwards. Beside it,
+    rank-bm25 is asked the same, as the published method that needs no model.
 
     With layers and a labelled relationship, the records of the layers are compared with its labels.
     With layers and LoCoMo's file, one session a day is simulated, to measure what each layer costs
@@ -133,6 +136,7 @@ def evaluate(
         if ablate
         else [configured_variant(significance=significance, age_window=age_window)]
     )
+    baseline = measure_baseline(dialogues)
     reports = run(_measure_recall(load_settings(), dialogues, variants))
     if plot is not None:
         plot.write_text(
@@ -141,8 +145,11 @@ def evaluate(
             ),
             "utf-8",
         )
-    if not output_json(reports if ablate else reports[0], out, json=json):
-        Console().print(_table(reports))
+    result = (
+        [*reports, baseline] if ablate else msgspec.to_builtins(reports[0]) | {"baseline": baseline}
+    )
+    if not output_json(result, out, json=json):
+        Console().print(_table(reports, baseline))
 
 
 def _evaluate_layers(path: Path | None, days: int, out: Path | None, *, json: bool) -> None:
@@ -206,19 +213,14 @@ def read_dialogues(what: str, path: Path | None) -> list[Dialogue]:
     return read_labelled(file)
 
 
-def _table(reports: list[RecallReport]) -> Table:
+def _table(reports: list[RecallReport], baseline: BaselineReport) -> Table:
     table = Table(
         "", "recall@5", "recall@10", "95%", "recall@20", "stored", "evidence kept",
         "others dropped", "memories", "tokens", "on filler", "search p50",
     )  # fmt: skip
     for report in reports:
-        low, high = report.recall_at_10_interval
         table.add_row(
-            report.name,
-            f"{report.recall_at_5:.3f}",
-            f"{report.recall_at_10:.3f}",
-            f"{low:.3f}-{high:.3f}",
-            f"{report.recall_at_20:.3f}",
+            *_recall_cells(report),
             f"{report.stored_fraction:.0%}",
             f"{report.asked_kept:.1%}",
             f"{report.others_dropped:.1%}",
@@ -227,7 +229,19 @@ def _table(reports: list[RecallReport]) -> Table:
             "" if report.filler_memories is None else f"{report.filler_memories:.2f}",
             f"{report.search_ms_p50:.1f} ms",
         )
+    table.add_row(*_recall_cells(baseline), *[""] * 6, f"{baseline.search_ms_p50:.1f} ms")
     return table
+
+
+def _recall_cells(report: RecallReport | BaselineReport) -> list[str]:
+    low, high = report.recall_at_10_interval
+    return [
+        report.name,
+        f"{report.recall_at_5:.3f}",
+        f"{report.recall_at_10:.3f}",
+        f"{low:.3f}-{high:.3f}",
+        f"{report.recall_at_20:.3f}",
+    ]
 
 
 def _print_languages(reports: list[LanguageReport]) -> None:
