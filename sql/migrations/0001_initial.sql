@@ -544,14 +544,31 @@ CREATE TABLE world_events (
     scene text NOT NULL DEFAULT '',
     place text NOT NULL DEFAULT '',
     happened_at timestamptz NOT NULL,
-    -- The events of the same world that it passes on, or was made of.
-    sources text[] NOT NULL DEFAULT '{}',
     witnesses bigint[] NOT NULL,
     -- The vector of the content, made when somebody first asks, and the model that made it.
     vector halfvec,
     vector_of text,
+    -- Since when it is forgotten: nothing says what happened. Its witnesses are those that may still
+    -- remember it, and nobody once none does.
+    forgotten_at timestamptz,
     PRIMARY KEY (timeline_id, seq),
     UNIQUE (timeline_id, id)
+);
+
+-- Which events pass on others, or were made of them: forgetting goes along.
+CREATE TABLE event_sources (
+    source_timeline_id bigint NOT NULL,
+    source_seq bigint NOT NULL,
+    timeline_id bigint NOT NULL,
+    seq bigint NOT NULL,
+    PRIMARY KEY (source_timeline_id, source_seq, timeline_id, seq)
+);
+
+-- Forgotten events that minds may still remember: whoever finds one finishes that.
+CREATE TABLE events_to_forget (
+    timeline_id bigint NOT NULL,
+    seq bigint NOT NULL,
+    PRIMARY KEY (timeline_id, seq)
 );
 
 -- What a mind or player witnessed, and how.
@@ -590,6 +607,9 @@ CREATE TABLE erased_users (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     -- Whose data is being erased; NULL once nothing is left. Whoever finds one finishes it.
     user_id bigint UNIQUE REFERENCES users,
+    -- By which id worlds know the player, and the last event of each timeline until then.
+    external_id text,
+    timelines jsonb NOT NULL DEFAULT '{}',
     erased_at timestamptz NOT NULL,
     by_operator boolean NOT NULL,
     -- How much was erased so far, by kind.

@@ -225,6 +225,7 @@ SELECT relationship.id, relationship.companion_id, account.name AS user_name, ac
     relationship.narrated_turn_id, relationship.habits_at, relationship.dismissed, relationship.salt,
     relationship.erasures,
     relationship.remade::text AS remade, relationship.due_at,
+    starts_with(account.external_id, E'\n') AS in_world,
     array(
         SELECT step.step FROM background_steps AS step
         WHERE step.relationship_id = $1 AND step.due_at <= $2 AND step.lane <> 'ingest'
@@ -281,11 +282,14 @@ ORDER BY turn.id;
 
 -- name: relationships_to_check
 -- Lists relationships that were not checked for a day, with whether retention applies to them.
-SELECT relationship.id, $2 OR relationship.settings ? 'retention_days'
-    OR relationship.operator_settings ? 'retention_days'
-    OR companion.settings ? 'retention_days' AS applies
+-- It does not to those in worlds, whose time is not real.
+SELECT relationship.id, NOT starts_with(account.external_id, E'\n')
+    AND ($2 OR relationship.settings ? 'retention_days'
+        OR relationship.operator_settings ? 'retention_days'
+        OR companion.settings ? 'retention_days') AS applies
 FROM relationships AS relationship
 JOIN companions AS companion ON companion.id = relationship.companion_id
+JOIN users AS account ON account.id = relationship.user_id
 WHERE relationship.woken_at <= $1 ORDER BY relationship.woken_at LIMIT $3;
 
 -- name: schedule_retention

@@ -2,6 +2,10 @@
 -- Finds a user by the id that clients use.
 SELECT id, external_id, name, time_zone, language, region FROM users WHERE external_id = $1;
 
+-- name: ensure_user
+-- Creates a user, unless there is one.
+INSERT INTO users (external_id, name) VALUES ($1, '') ON CONFLICT DO NOTHING;
+
 -- name: put_user
 -- Creates a user, or sets the name, the time zone, the language and its region.
 INSERT INTO users (external_id, name, time_zone, language, region) VALUES ($1, $2, $3, $4, $5)
@@ -55,12 +59,14 @@ WHERE external_id = $1 RETURNING id;
 
 -- name: insert_erased_user
 -- Records that a user is being erased.
-INSERT INTO erased_users (user_id, erased_at, by_operator) VALUES ($1, $2, $3)
-RETURNING id, user_id;
+INSERT INTO erased_users (user_id, external_id, timelines, erased_at, by_operator)
+VALUES ($1, $2, $3, $4, $5)
+RETURNING id, user_id, external_id AS player, timelines::text AS timelines;
 
 -- name: unfinished_erasure
 -- Finds the latest unfinished erasure of a user by the pseudonym.
-SELECT id, user_id FROM erased_users AS erased
+SELECT id, user_id, external_id AS player, timelines::text AS timelines
+FROM erased_users AS erased
 WHERE user_id IS NOT NULL AND $1 || '-' || user_id = (
     SELECT external_id FROM users AS account WHERE account.id = erased.user_id
 )
@@ -68,7 +74,8 @@ ORDER BY id DESC LIMIT 1;
 
 -- name: unfinished_erasures
 -- Lists the unfinished erasures of users.
-SELECT id, user_id FROM erased_users WHERE user_id IS NOT NULL ORDER BY user_id;
+SELECT id, user_id, external_id AS player, timelines::text AS timelines FROM erased_users
+WHERE user_id IS NOT NULL ORDER BY user_id;
 
 -- name: count_erased
 -- Adds to the receipt of a user's erasure.
@@ -91,7 +98,7 @@ SELECT id FROM users WHERE id = $1 FOR UPDATE;
 
 -- name: finish_erased_user
 -- Records that nothing is left of an erased user.
-UPDATE erased_users SET user_id = NULL WHERE id = $1;
+UPDATE erased_users SET user_id = NULL, external_id = NULL, timelines = '{}' WHERE id = $1;
 
 -- name: delete_user
 -- Deletes a user who has no relationships.

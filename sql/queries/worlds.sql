@@ -48,6 +48,58 @@ SELECT external_id, name, $3::bigint FROM unnest($1::text[], $2::text[]) AS give
 ON CONFLICT (external_id) DO UPDATE SET name = excluded.name
 RETURNING external_id, id;
 
+-- name: accounts_of_player
+-- Finds the accounts of a player in all timelines.
+SELECT account.id, timeline.id AS timeline_id, timeline.world
+FROM timelines AS timeline
+JOIN users AS account ON account.external_id = E'\n' || timeline.id || '/' || $1::text
+ORDER BY timeline.id;
+
+-- name: lock_worlds
+-- Locks the worlds in which some timelines are going on, so that nothing happens there.
+SELECT name FROM worlds WHERE timeline_id = ANY ($1::bigint[]) ORDER BY name FOR NO KEY UPDATE;
+
+-- name: rename_accounts
+-- Gives accounts other ids.
+UPDATE users AS account SET external_id = given.external_id, name = ''
+FROM unnest($1::bigint[], $2::text[]) AS given (id, external_id) WHERE account.id = given.id;
+
+-- name: witnessed_by_player
+-- Lists what a player witnessed after an event, by the relationship of the player's own log.
+SELECT event.seq, event.id, event.type, event.actor, event.addressed, event.content AS text,
+    witness.how, event.scene, event.place, event.happened_at
+FROM witnesses AS witness
+JOIN world_events AS event
+    ON event.timeline_id = witness.timeline_id AND event.seq = witness.seq
+WHERE witness.relationship_id = $1 AND witness.seq > $2
+ORDER BY witness.seq LIMIT $3;
+
+-- name: lock_witnessed_by
+-- Lists some of what the log and the minds of an account witnessed, and locks it in order.
+SELECT witness.relationship_id, witness.seq
+FROM witnesses AS witness
+JOIN world_events AS event ON event.timeline_id = $2 AND event.seq = witness.seq
+WHERE witness.relationship_id >= $1::bigint * 4194304
+    AND witness.relationship_id < ($1::bigint + 1) * 4194304
+ORDER BY witness.seq LIMIT $3 FOR NO KEY UPDATE OF event;
+
+-- name: remove_witnesses
+-- Removes relationships from the witnesses of events of a timeline.
+WITH gone AS (
+    DELETE FROM witnesses
+    WHERE timeline_id = $1 AND seq = ANY ($2::bigint[]) AND relationship_id = ANY ($3::bigint[])
+)
+UPDATE world_events
+SET witnesses = ARRAY(
+    SELECT one FROM unnest(witnesses) AS one WHERE one <> ALL ($3::bigint[])
+)
+WHERE timeline_id = $1 AND seq = ANY ($2::bigint[]);
+
+-- name: remove_from_scenes
+-- Removes a player from the scenes of some timelines.
+UPDATE scenes SET players = array_remove(players, $2), positions = positions - $2::text
+WHERE timeline_id = ANY ($1::bigint[]) AND $2 = ANY (players);
+
 -- name: put_scene
 -- Sets who is in a scene, and where it is.
 INSERT INTO scenes (timeline_id, name, place, players, minds, positions, turn_order)
@@ -75,37 +127,51 @@ SELECT id FROM world_events WHERE timeline_id = ANY ($1::bigint[]) AND id = ANY 
 -- Stores what happened in a world, each event once.
 INSERT INTO world_events (
     timeline_id, seq, id, type, memory_type, actor, actor_id, addressed, volume, chain, content,
-    fields, scene, place, happened_at, sources, witnesses
+    fields, scene, place, happened_at, witnesses
 )
 SELECT $1, given.seq, given.id, given.type, given.memory_type, given.actor, given.actor_id,
     given.addressed::text[], given.volume, given.chain::text[], given.content, given.fields,
-    given.scene, given.place, given.happened_at, given.sources::text[], given.witnesses::bigint[]
+    given.scene, given.place, given.happened_at, given.witnesses::bigint[]
 FROM unnest(
     $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::text[],
     $9::text[], $10::text[], $11::text[], $12::jsonb[], $13::text[], $14::text[],
-    $15::timestamptz[], $16::text[], $17::text[]
+    $15::timestamptz[], $16::text[]
 ) AS given (
     seq, id, type, memory_type, actor, actor_id, addressed, volume, chain, content, fields, scene,
-    place, happened_at, sources, witnesses
+    place, happened_at, witnesses
 );
+
+-- name: insert_event_sources
+-- Stores which events of a timeline pass on others, or were made of them.
+INSERT INTO event_sources (source_timeline_id, source_seq, timeline_id, seq)
+SELECT given.source_timeline_id, given.source_seq, $1, given.seq
+FROM unnest($2::bigint[], $3::bigint[], $4::bigint[]) AS given (source_timeline_id, source_seq, seq)
+ON CONFLICT DO NOTHING;
+
+-- name: lock_sources
+-- Reads events by their ids, which nobody forgets until the transaction ends.
+SELECT timeline_id, seq, id, memory_type, actor, chain FROM world_events
+WHERE timeline_id = ANY ($1::bigint[]) AND id = ANY ($2::text[]) AND forgotten_at IS NULL
+ORDER BY timeline_id, seq FOR KEY SHARE;
 
 -- name: insert_witnesses
 -- Stores who witnessed events, and how.
 INSERT INTO witnesses (relationship_id, timeline_id, seq, how)
-SELECT given.relationship_id, $1, given.seq, given.how
-FROM unnest($2::bigint[], $3::bigint[], $4::text[]) AS given (relationship_id, seq, how);
+SELECT witness.relationship_id, $1, given.seq, witness.how
+FROM unnest($2::bigint[], $3::text[], $4::text[]) AS given (seq, relationships, hows),
+    unnest(given.relationships::bigint[], given.hows::text[]) AS witness (relationship_id, how);
 
 -- name: world_events
 -- Reads events of some timelines by their ids.
 SELECT timeline_id, seq, id, type, memory_type, actor, actor_id, addressed, volume, chain, content,
-    fields::text AS fields, scene, place, happened_at, sources, witnesses
+    fields::text AS fields, scene, place, happened_at, witnesses
 FROM world_events WHERE timeline_id = ANY ($1::bigint[]) AND id = ANY ($2::text[]) ORDER BY seq;
 
 -- name: witnessed_after
 -- Lists what a relationship witnessed after an event.
 SELECT witness.how, event.timeline_id, event.seq, event.id, event.type, event.memory_type,
     event.actor, event.actor_id, event.addressed, event.volume, event.chain, event.content,
-    event.fields::text AS fields, event.scene, event.place, event.happened_at, event.sources,
+    event.fields::text AS fields, event.scene, event.place, event.happened_at,
     CASE WHEN event.vector_of = $4::text THEN event.vector END AS vector
 FROM witnesses AS witness
 JOIN world_events AS event
@@ -117,7 +183,7 @@ ORDER BY witness.seq LIMIT $3;
 -- Lists the last that a relationship witnessed, the newest first.
 SELECT witness.how, event.timeline_id, event.seq, event.id, event.type, event.memory_type,
     event.actor, event.actor_id, event.addressed, event.volume, event.chain, event.content,
-    event.fields::text AS fields, event.scene, event.place, event.happened_at, event.sources,
+    event.fields::text AS fields, event.scene, event.place, event.happened_at,
     CASE WHEN event.vector_of = $3::text THEN event.vector END AS vector
 FROM witnesses AS witness
 JOIN world_events AS event
@@ -127,9 +193,19 @@ ORDER BY witness.seq DESC LIMIT $2;
 
 -- name: store_event_vectors
 -- Stores the vectors of events, for all who witnessed them.
-UPDATE world_events AS event SET vector = made.vector, vector_of = $1
-FROM unnest($2::bigint[], $3::bigint[], $4::halfvec[]) AS made (timeline_id, seq, vector)
-WHERE event.timeline_id = made.timeline_id AND event.seq = made.seq;
+-- Those who ask at the same time lock them in the same order.
+WITH made AS MATERIALIZED (
+    SELECT * FROM unnest($2::bigint[], $3::bigint[], $4::halfvec[])
+        AS given (timeline_id, seq, vector)
+), locked AS MATERIALIZED (
+    SELECT event.timeline_id, event.seq, made.vector
+    FROM world_events AS event
+    JOIN made ON made.timeline_id = event.timeline_id AND made.seq = event.seq
+    WHERE event.forgotten_at IS NULL AND event.vector_of IS DISTINCT FROM $1::text
+    ORDER BY event.timeline_id, event.seq FOR NO KEY UPDATE OF event
+)
+UPDATE world_events AS event SET vector = locked.vector, vector_of = $1::text
+FROM locked WHERE event.timeline_id = locked.timeline_id AND event.seq = locked.seq;
 
 -- name: find_mind
 -- Reads the last event that a mind has perceived; nothing if it has perceived none.
@@ -157,6 +233,13 @@ SELECT $1, $2, companion_id, memory_version, layers_version, erasures, removals,
     salt
 FROM relationships AS source WHERE id = $3
 ON CONFLICT DO NOTHING RETURNING id;
+
+-- name: copy_waiting_turns
+-- Has the turns of a copy become memories that wait for it in what was copied.
+INSERT INTO background_steps
+    (relationship_id, step, turn_id, lane, place, companion_id, due_at, since)
+SELECT $2, step, turn_id, lane, place, companion_id, due_at, since FROM background_steps AS waiting
+WHERE relationship_id = $1 AND step = 'ingest' AND turn_id > 0;
 
 -- name: copy_relationship
 -- Copies all that a relationship remembers to another.
@@ -194,10 +277,6 @@ ORDER BY id;
 SELECT turn_id FROM background_steps
 WHERE relationship_id = $1 AND step = 'ingest' AND turn_id > 0 ORDER BY turn_id;
 
--- name: turns_of_events
--- Finds what a mind has perceived of some events.
-SELECT id FROM turns WHERE relationship_id = $1 AND event_id = ANY ($2::text[]) ORDER BY id;
-
 -- name: events_of_memories
 -- Lists the events that memories of a mind were made of.
 SELECT turn.event_id FROM memories AS memory
@@ -207,40 +286,105 @@ WHERE memory.relationship_id = $1 AND memory.id = ANY ($2::bigint[]) AND turn.ev
 ORDER BY turn.id;
 
 -- name: remaining_events
--- Lists which of some events were not forgotten, and keeps them until the transaction ends.
+-- Lists which of some events are not forgotten, and lets nobody do so until the transaction ends.
 SELECT id FROM world_events
-WHERE timeline_id = $1 AND seq = ANY ($2::bigint[]) AND cardinality(witnesses) > 0
-FOR SHARE;
+WHERE timeline_id = $1 AND seq = ANY ($2::bigint[]) AND forgotten_at IS NULL
+ORDER BY seq FOR KEY SHARE;
 
 -- name: events_named
 -- Finds events of some timelines by their ids.
-SELECT timeline_id, seq, id, witnesses FROM world_events
+SELECT timeline_id, seq FROM world_events
 WHERE timeline_id = ANY ($1::bigint[]) AND id = ANY ($2::text[]);
 
--- name: events_made_of
--- Lists events of some timelines that pass on others, or were made of them.
-SELECT timeline_id, seq, id, witnesses FROM world_events
-WHERE timeline_id = ANY ($1::bigint[]) AND sources && $2::text[];
+-- name: events_between
+-- Finds events of a timeline in a span of the world's time, or of a player, the oldest first.
+-- What a player said or did is of the player, and what the player was told. A name that is a
+-- character's, too, is the player's only as that of somebody who did something.
+SELECT seq FROM world_events
+WHERE timeline_id = $1 AND seq > $2 AND seq <= $3 AND forgotten_at IS NULL
+    AND happened_at >= coalesce($4::timestamptz, '-infinity')
+    AND happened_at < coalesce($5::timestamptz, 'infinity')
+    AND ($6::text IS NULL OR (actor = $6 AND actor_id IS NULL) OR (
+        $6 = ANY (addressed) AND NOT EXISTS (SELECT FROM companions WHERE slug = $6)
+    ))
+ORDER BY seq LIMIT $7;
+
+-- name: last_events
+-- Reads the numbers of the last events of some timelines.
+SELECT given.id AS timeline_id, (
+    SELECT coalesce(max(event.seq), 0) FROM world_events AS event
+    WHERE event.timeline_id = given.id
+) AS seq
+FROM unnest($1::bigint[]) AS given (id);
+
+-- name: with_made_of
+-- Lists some events, with all that pass them on or were made of them, however indirectly.
+WITH RECURSIVE found AS (
+    SELECT timeline_id, seq FROM unnest($1::bigint[], $2::bigint[]) AS given (timeline_id, seq)
+    UNION
+    SELECT made.timeline_id, made.seq
+    FROM found
+    JOIN event_sources AS made
+        ON made.source_timeline_id = found.timeline_id AND made.source_seq = found.seq
+)
+SELECT timeline_id, seq FROM found ORDER BY timeline_id, seq;
+
+-- name: lock_to_forget
+-- Locks events in order, so that nobody perceives them or passes them on.
+SELECT event.timeline_id, event.seq, event.id, event.witnesses,
+    event.forgotten_at IS NOT NULL AS was_forgotten
+FROM world_events AS event
+JOIN unnest($1::bigint[], $2::bigint[]) AS given (timeline_id, seq)
+    ON event.timeline_id = given.timeline_id AND event.seq = given.seq
+ORDER BY event.timeline_id, event.seq FOR UPDATE OF event;
 
 -- name: forget_world_events
--- Deletes what happened in events of a timeline, and who witnessed them; that they were is kept.
+-- Deletes what happened in events of a timeline, and how it was witnessed.
 WITH gone AS (
     DELETE FROM witnesses
     WHERE timeline_id = $1 AND seq = ANY ($2::bigint[]) AND relationship_id = ANY ($3::bigint[])
+), waiting AS (
+    INSERT INTO events_to_forget (timeline_id, seq) SELECT $1, unnest($2::bigint[])
+    ON CONFLICT DO NOTHING
 )
 UPDATE world_events
 SET content = '', fields = '{}', actor = '', actor_id = NULL, addressed = '{}', chain = '{}',
-    sources = '{}', witnesses = '{}', vector = NULL, vector_of = NULL
+    vector = NULL, vector_of = NULL, forgotten_at = coalesce(forgotten_at, $4)
 WHERE timeline_id = $1 AND seq = ANY ($2::bigint[]);
 
+-- name: end_forgetting
+-- Records that no mind remembers forgotten events of a timeline.
+WITH waiting AS (
+    DELETE FROM events_to_forget WHERE timeline_id = $1 AND seq = ANY ($2::bigint[])
+)
+UPDATE world_events SET witnesses = '{}' WHERE timeline_id = $1 AND seq = ANY ($2::bigint[]);
+
+-- name: events_to_forget
+-- Lists forgotten events that minds may still remember.
+SELECT timeline_id, seq FROM events_to_forget ORDER BY timeline_id, seq LIMIT $1;
+
 -- name: timelines_of_family
--- Lists the timelines that share a past with one of some.
+-- Lists the timelines whose past includes one of some.
 SELECT id, ancestors FROM timelines
 WHERE id = ANY ($1::bigint[]) OR ancestors && $1::bigint[];
 
--- name: accounts_of_timelines
--- Lists the accounts of players in some timelines.
-SELECT id FROM users WHERE timeline_id = ANY ($1::bigint[]);
+-- name: timelines_of_world
+-- Lists the timelines that a world has begun.
+SELECT id FROM timelines WHERE world = $1;
+
+-- name: turns_of_events
+-- Finds what a mind has perceived of some events.
+SELECT id FROM turns
+WHERE relationship_id = $1 AND event_id = ANY ($2::text[])
+    AND (removed_at IS NULL OR EXISTS (
+        SELECT FROM memories AS memory
+        WHERE memory.relationship_id = $1 AND memory.source_turn_id = turns.id
+    ))
+ORDER BY id;
+
+-- name: names_of_accounts
+-- Reads the ids of accounts, which no client can name.
+SELECT id, external_id FROM users WHERE id = ANY ($1::bigint[]);
 
 -- name: slugs_of_companions
 -- Lists the slugs of companions.

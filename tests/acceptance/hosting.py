@@ -12,18 +12,18 @@ from tests.conftest import PATIENCE, RunningServer
 
 
 class Host:
-    """A game server's requests on one world."""
+    """A game server's requests on one world; `http` is for others."""
 
     def __init__(self, server: RunningServer, http: httpx2.AsyncClient, world: str) -> None:
         self.server = server
         self.world = world
-        self._http = http
+        self.http = http
 
     async def request(
         self, method: str, path: str = "", json: Any = None, *, status: int = 200, query: Any = None
     ) -> Any:
         """Send a request on the world; return the body of the response."""
-        response = await self._http.request(
+        response = await self.http.request(
             method, f"/v1/worlds/{self.world}{path}", json=json, params=query
         )
         assert response.status_code == status, response.text
@@ -66,7 +66,8 @@ async def hosting(server: RunningServer, *minds: str, world: str = "vale") -> As
     """Create characters and a world, and host it."""
     await put_minds(server, *minds)
     url = f"http://127.0.0.1:{server.port}"
-    async with httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as http:
+    limits = httpx2.Limits(keepalive_expiry=1.0)  # before the server closes it
+    async with httpx2.AsyncClient(base_url=url, timeout=PATIENCE, limits=limits) as http:
         host = Host(server, http, world)
         await host.request("PUT", json={"clock": {"time": "1203-05-01T12:00:00Z", "factor": 0}})
         yield host

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,14 @@ from foremind.app.core import Core, build_eraser
 from foremind.app.server import serving
 from foremind.domain.companion import CompanionFile
 from foremind.domain.errors import NotFound, StorageUnavailable
-from foremind.domain.settings.settings import Secret, Settings
+from foremind.domain.relationship import relationship_id_of
+from foremind.domain.settings.settings import CompanionSettings, Secret, Settings
+from foremind.domain.world import NewEvent, Scene
 from foremind.memory.erase import UserEraser
 from foremind.storage.database import Database
 from foremind.storage.user_store import UserStore
+from foremind.storage.world_store import WorldStore
+from foremind.worlds.forgetting import WorldEraser
 from tests.conftest import PATIENCE, CommitsOnly, eventually_async, owner_of
 from tests.faults.conftest import full
 from tests.faults.proxy import FaultProxy, fault_proxy
@@ -28,16 +33,19 @@ from tests.faults.test_between_server_and_database import address_of, over_tcp, 
 
 _COMPANIONS = ("mara", "wren")
 _MESSAGES = 1  # with each companion
-_WHOLE = {
-    "relationships": 2,
+# The two events are perceived by the mind that mara has in the world, and by wren's of the player.
+_STORED = {
+    "relationships": 3,
     "sessions": 2,
-    "turns": 2 * _MESSAGES,
+    "turns": 2 * _MESSAGES + 2,
     "memories": 2 * _MESSAGES,
     "records": 2,
     "audit": 2,
+    "events": 2,
 }
+_WHOLE = _STORED | {"minds": ("mara", "wren")}
 _FILL_LOG = "SELECT pg_logical_emit_message(false, '', repeat('x', 4000000))"
-# What is left of a user in each table, by the id in the database.
+# What is left of a user in each table, by the id in the database and that which clients use.
 _ROWS = """
     SELECT (SELECT count(*) FROM users WHERE id = $1)
         + (SELECT count(*) FROM relationships WHERE user_id = $1)
@@ -46,6 +54,14 @@ _ROWS = """
         + (SELECT count(*) FROM memories WHERE relationship_id / 4194304 = $1)
         + (SELECT count(*) FROM records WHERE relationship_id / 4194304 = $1)
         + (SELECT count(*) FROM audit WHERE relationship_id / 4194304 = $1)
+        + (SELECT count(*) FROM users
+            WHERE external_id LIKE E'\n%/' || $2 OR external_id LIKE E'\n%-' || $1::bigint)
+        + (SELECT count(*) FROM world_events WHERE id LIKE $2 || '-%' AND content <> '')
+        + (SELECT count(*) FROM turns WHERE event_id LIKE $2 || '-%' AND content <> '')
+        + (SELECT count(*) FROM witnesses
+            WHERE relationship_id / 4194304 NOT IN (SELECT id FROM users))
+        + (SELECT count(*) FROM events_to_forget)
+        + (SELECT count(*) FROM scenes WHERE $2 = ANY (players))
 """
 
 
@@ -60,7 +76,9 @@ async def erasing(core: Core) -> AsyncIterator[tuple[FaultProxy, UserStore, User
             eraser: Any = build_eraser(core)
             eraser._database = database
             users = UserStore(database)
-            yield proxy, users, UserEraser(users, eraser, core.runtime.clock)
+            stores = replace(core.stores, worlds=WorldStore(database, ""))
+            worlds = WorldEraser(stores, eraser, core.runtime.clock)
+            yield proxy, users, UserEraser(users, eraser, worlds, core.runtime.clock)
 
 
 async def reconnected(users: UserStore) -> bool:
@@ -100,12 +118,40 @@ async def seed(core: Core, user: str) -> int:
             "VALUES ($1, $2, 'read', '', now())",
             relationship, user,
         )  # fmt: skip
+    await play(core, user)
     return int(await owner.fetchval("SELECT id FROM users WHERE external_id = $1", user))
 
 
-async def left_of(core: Core, user: int) -> int:
+async def play(core: Core, user: str) -> None:
+    """Have two minds of a world perceive what a user does there, and one pass it on."""
+    worlds, now, world = core.stores.worlds, core.runtime.clock.now(), f"world of {user}"
+    settings = CompanionSettings(mind="world")
+    shared = await core.stores.companions.put(
+        CompanionFile(_COMPANIONS[0], "Mara", "p", settings=settings)
+    )
+    own = await core.stores.companions.find(_COMPANIONS[1])
+    begun, _ = await worlds.put(world, now)
+    await worlds.put_scene(world, Scene("inn", players=[user, "bo"], minds=_COMPANIONS))
+    await worlds.report(
+        world,
+        [
+            NewEvent(f"{user}-1", "said", "said", "inn", user),
+            NewEvent(f"{user}-2", "said", "said again", "inn", "mara", retells=f"{user}-1"),
+        ],
+        now,
+    )
+    account = await worlds.account(begun.timeline, user)
+    for mind in (
+        relationship_id_of(begun.timeline, shared.id),
+        relationship_id_of(account, own.id),
+    ):
+        await worlds.begin_mind(mind, None)
+        await worlds.perceive(mind, await worlds.witnessed(mind, 0, 10), {}, now)
+
+
+async def left_of(core: Core, number: int, user: str) -> int:
     """Return how many rows a user has."""
-    return int(await owner_of(core).fetchval(_ROWS, user))
+    return int(await owner_of(core).fetchval(_ROWS, number, user))
 
 
 async def last_receipt(core: Core) -> tuple[object, dict[str, int]]:
@@ -131,7 +177,7 @@ async def test_an_erasure_that_is_cut_off_anywhere_is_finished(
         while not done:
             user = f"user{cut}"
             number = await seed(built, user)
-            before = await left_of(built, number)
+            before = await left_of(built, number, user)
             proxy.cut()  # every round begins with a connection that has prepared nothing
             await eventually_async(lambda: reconnected(users))
             proxy.faults.pieces_left = cut
@@ -144,7 +190,7 @@ async def test_an_erasure_that_is_cut_off_anywhere_is_finished(
             proxy.faults.pieces_left = None
             await eventually_async(lambda: reconnected(users))
             if await built.stores.users.get(user) is not None:
-                assert await left_of(built, number) == before
+                assert await left_of(built, number, user) == before
                 untouched += 1
             elif not done:
                 interrupted += 1
@@ -157,8 +203,12 @@ async def test_an_erasure_that_is_cut_off_anywhere_is_finished(
                     except NotFound:  # only the answer was lost
                         pass
             if await built.stores.users.get(user) is None:
-                assert await left_of(built, number) == 0, cut
-                assert await last_receipt(built) == (None, _WHOLE), cut
+                assert await left_of(built, number, user) == 0, cut
+                whose, counts = await last_receipt(built)
+                minds = {kind for kind in counts if kind.startswith("mind ")}
+                stored = {kind: counts[kind] for kind in counts.keys() - minds}
+                assert (whose, stored) == (None, _STORED), cut
+                assert minds == {"mind mara", "mind wren"}
             cut += 1
         assert untouched > 5
         assert interrupted > 20
@@ -177,7 +227,7 @@ async def test_an_erasure_for_which_the_disk_is_full_is_finished(
             httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as http,
         ):
             user = await seed(app.core, "ana")
-            before = await left_of(app.core, user)
+            before = await left_of(app.core, user, "ana")
             owner = owner_of(app.core)
 
             async def erase() -> httpx2.Response:
@@ -186,7 +236,7 @@ async def test_an_erasure_for_which_the_disk_is_full_is_finished(
             erasing = asyncio.create_task(erase())
 
             async def is_erasing() -> bool:
-                return await left_of(app.core, user) < before
+                return await left_of(app.core, user, "ana") < before
 
             await eventually_async(is_erasing)
             with full(small_disk):
@@ -199,11 +249,11 @@ async def test_an_erasure_for_which_the_disk_is_full_is_finished(
             await eventually_async(lambda: ready(port))
             again = await erase()
             assert again.status_code in {200, 404}, again.text  # 404: somebody has finished it
-            assert await left_of(app.core, user) == 0
+            assert await left_of(app.core, user, "ana") == 0
             whose, receipt = await last_receipt(app.core)
-            assert (whose, receipt["turns"], receipt["memories"]) == (None, 1_200, 1_200)
+            assert (whose, receipt["turns"], receipt["memories"]) == (None, 1_202, 1_200)
 
 
-def vars_of(receipt: Any) -> dict[str, int]:
+def vars_of(receipt: Any) -> dict[str, Any]:
     """Return the fields of a receipt."""
     return {name: getattr(receipt, name) for name in receipt.__struct_fields__}

@@ -179,6 +179,7 @@ async def test_a_backup_holds_everything(settings: Settings, tmp_path: Path) -> 
             await client.open_session("wren", user_id="ana", name="Ana")
             await client.send("I promise to call my boat Zephyrine")
             await client.expect_all("response.done", "memory.stored")
+        known = await _play(url)
         async with embedded_postgres(source.data_dir) as database:
             await eventually_async(lambda: _rests(database))
             await back_up(database, file)
@@ -198,7 +199,37 @@ async def test_a_backup_holds_everything(settings: Settings, tmp_path: Path) -> 
             assert opened["turns"][0]["text"] == "I promise to call my boat Zephyrine"
             await client.draft("What is my boat called?")
             recalled = await client.expect("context.ready")
+        assert await _known_in_world(url) == known
     assert [memory["content"] for memory in recalled["memories"]] == [opened["turns"][0]["text"]]
+
+
+async def _play(url: str) -> str:
+    """Let something happen in a world that is saved; return what a mind knows there."""
+    said = {"id": "e1", "type": "said", "text": "The well is dry", "actor": "ana", "scene": "inn"}
+    async with _http(url) as http:
+        for method, path, body in (
+            ("PUT", "", {"clock": {"time": 0, "factor": 0}}),
+            ("PUT", "/scenes/inn", {"players": ["ana"], "minds": ["wren"]}),
+            ("POST", "/events", {"events": [said]}),
+            ("POST", "/saves", {"name": "dusk"}),
+            ("POST", "/events", {"events": [said | {"id": "e2", "text": "It rains"}]}),
+        ):
+            response = await http.request(method, f"/v1/worlds/vale{path}", json=body)
+            assert response.status_code == 200, response.text
+    return await _known_in_world(url)
+
+
+async def _known_in_world(url: str) -> str:
+    async with _http(url) as http:
+        response = await http.get("/v1/worlds/vale/minds/wren/context?player=ana")
+        assert "It rains" in response.text
+        return response.text
+
+
+def _http(url: str) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(
+        base_url=url.replace("ws:", "http:").removesuffix("/v1/ws"), timeout=PATIENCE
+    )
 
 
 async def test_a_backup_is_restored_on_the_same_server(database_url: str, tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Export and erasure of a user with all relationships."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Literal
 
 import msgspec
@@ -15,13 +17,25 @@ from foremind.auth.principal import Principal
 from foremind.domain.errors import NotAllowed
 from foremind.domain.export_file import Export
 from foremind.domain.policy import overlay_settings
-from foremind.domain.user import ExportedRevocation
+from foremind.domain.relationship import Relationship
+from foremind.domain.user import ExportedEvent, ExportedRevocation
 from foremind.memory.erase import UserEraser, UserErasureReceipt
 from foremind.storage.user_store import UserStore
 
 
+class PlayerInWorld(msgspec.Struct, frozen=True):
+    """What a player witnessed in a world, and the minds that characters have of the player there.
+
+    Of a world that was saved or rolled back there are several.
+    """
+
+    world: str
+    witnessed: list[ExportedEvent]
+    minds: list[Export]
+
+
 class UserExport(msgspec.Struct, frozen=True):
-    """Everything stored about a user, with every companion."""
+    """Everything stored about a user, with every companion and in every world."""
 
     user: str
     name: str
@@ -29,6 +43,7 @@ class UserExport(msgspec.Struct, frozen=True):
     exported_at: datetime
     revocations: list[ExportedRevocation]
     relationships: list[Export]
+    worlds: list[PlayerInWorld] = []
     language: str | None = None
     format: Literal["foremind.user"] = "foremind.user"
     version: Literal[1] = 1
@@ -55,24 +70,29 @@ class UserEndpoints:
     async def export_user(self, request: Request, principal: Principal) -> Response:
         """Export a user.
 
-        Returns everything stored about the user, with every companion, as one JSON file. Only for
-        the user itself, with a token that is not restricted to some companions, or with the scope
-        `admin`. The export is recorded in the audit trail of every relationship. A user may have
-        two exports in flight.
+        Returns everything stored about the user, with every companion, as one JSON file, and what
+        the user witnessed as a player of worlds. Only for the user itself, with a token that is not
+        restricted to some companions, or with the scope `admin`. The export is recorded in the
+        audit trail of every relationship. A user may have two exports in flight.
         """
         user_id = _accessible_user(request, principal)
-        user = await self._users.find(user_id)
         services = self._services
+        accounts = await services.stores.worlds.accounts_of_player(user_id)
+        user = await self._users.get(user_id) if accounts else await self._users.find(user_id)
         now = services.runtime.clock.now()
-        relationships = await services.stores.relationships.relationships_of_user(user.external_id)
-        for relationship in relationships:
+        relationships = await services.stores.relationships.relationships_of_user(user_id)
+        minds = {
+            account: await services.stores.relationships.relationships_of_user(account.name)
+            for account in accounts
+        }
+        for relationship in (*relationships, *chain.from_iterable(minds.values())):
             await services.stores.records.add_audit_entry(
                 relationship.id, principal.user_id, "export", "everything", now
             )
-        revocations = await self._users.revocations(user.external_id)
+        revocations = await self._users.revocations(user_id)
 
-        async def build() -> UserExport:
-            exports = [
+        async def exports_of(relationships: Sequence[Relationship]) -> list[Export]:
+            return [
                 await services.transfer.store.read(
                     relationship.id,
                     relationship.companion,
@@ -82,14 +102,24 @@ class UserEndpoints:
                 )
                 for relationship in relationships
             ]
+
+        async def build() -> UserExport:
             return UserExport(
-                user.external_id,
-                user.name,
-                user.time_zone,
+                user_id,
+                user_id if user is None else user.name,
+                "UTC" if user is None else user.time_zone,
                 now,
                 revocations,
-                exports,
-                user.language,
+                await exports_of(relationships),
+                [
+                    PlayerInWorld(
+                        account.world,
+                        await services.stores.worlds.witnessed_by(account),
+                        await exports_of(known),
+                    )
+                    for account, known in minds.items()
+                ],
+                None if user is None else user.language,
             )
 
         headers = {"content-disposition": f'attachment; filename="foremind-{now:%Y-%m-%d}.json"'}
@@ -100,8 +130,9 @@ class UserEndpoints:
         """Erase a user.
 
         Permanently erases the user with every companion: relationships, sessions, turns, memories,
-        records, settings, audit trails, id, name and time zone. Their sessions are closed with 4403
-        in every process. Token revocations stay in force under a pseudonym. Only for the user
+        records, settings, audit trails, id, name and time zone. In worlds, every mind forgets what
+        the user said, did or was told as a player. Their sessions are closed with 4403 in every
+        process. Token revocations stay in force under a pseudonym. Only for the user
         itself, with a token that is not restricted to some companions, or with the scope `admin`.
         The erasure is recorded first: if the request is interrupted, the server finishes it. Until
         it has, the same request waits for it, and returns the receipt.

@@ -1,7 +1,8 @@
 """Worlds for their game servers: clock, scenes, events, saves, and what minds are given."""
 
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -16,6 +17,7 @@ from foremind.api.responses import json_response
 from foremind.auth.principal import Principal
 from foremind.domain.errors import InvalidMessage, NotAllowed, NotFound, TooLarge
 from foremind.domain.world import (
+    EventChoice,
     NewEvent,
     Ranges,
     Scene,
@@ -296,11 +298,45 @@ class WorldEndpoints:
         """Let everybody forget an event.
 
         It is erased from every mind that witnessed it, in this world, its saved moments and its
-        branches, with what was derived from it, and with the events that passed it on.
+        branches, with what was derived from it, and with the events that passed it on or were made
+        of it.
         """
         name = _hosted(request, principal)
         world = await self._worlds.find(name)
-        receipt = await self._services.eraser.forget(world, [request.path_params["event"]])
+        return await self._forget(world, EventChoice([request.path_params["event"]]))
+
+    @Operation(
+        "DELETE",
+        "/v1/worlds/{world}/events",
+        WorldErasureView,
+        query={
+            "from": TEXT | {"description": "In the world's time. Default: the beginning."},
+            "to": TEXT | {"description": "In the world's time, not included. Default: the end."},
+            "player": TEXT
+            | {"description": "Only what this player said or did, or was told. Default: all."},
+        },
+        scope="world",
+    )
+    async def forget_some(self, request: Request, principal: Principal | None) -> Response:
+        """Let everybody forget a span of time, or a player.
+
+        One of the parameters is needed. What happens meanwhile is not meant. Otherwise as for one
+        event; events that are forgotten already are left out of the receipt.
+        """
+        name = _hosted(request, principal)
+        world = await self._worlds.find(name)
+        params = request.query_params
+        choice = EventChoice(
+            since=_moment_given(params.get("from"), "from"),
+            until=_moment_given(params.get("to"), "to"),
+            player=params.get("player"),
+        )
+        if choice == EventChoice():
+            raise InvalidMessage("from: expected it, or to, or player", param="from")
+        return await self._forget(world, choice)
+
+    async def _forget(self, world: World, choice: EventChoice) -> Response:
+        receipt = await self._services.eraser.forget(world, choice)
         return json_response(WorldErasureView(list(receipt.events), list(receipt.minds)))
 
     @Operation(
@@ -456,13 +492,28 @@ def moment(given: Moment, path: str) -> datetime:
     Raises:
         InvalidMessage: no calendar has it.
     """
+    found: datetime | None = None
     if isinstance(given, datetime):
-        return given if given.tzinfo is not None else given.replace(tzinfo=UTC)
+        found = given if given.tzinfo is not None else given.replace(tzinfo=UTC)
+    else:
+        with suppress(ValueError, OverflowError, OSError):
+            found = datetime.fromtimestamp(given, UTC)
+    if found is not None and MINYEAR < found.year < MAXYEAR:
+        return found
+    raise InvalidMessage(
+        f"{path}: expected a time, or seconds since 1970, in the years 2 to 9998", param=path
+    )
+
+
+def _moment_given(text: str | None, param: str) -> datetime | None:
+    """Return a moment of a query, if there is one."""
+    if text is None:
+        return None
     try:
-        return datetime.fromtimestamp(given, UTC)
-    except (ValueError, OverflowError, OSError):
+        return moment(msgspec.convert(text, Moment, strict=False), param)
+    except msgspec.ValidationError:
         raise InvalidMessage(
-            f"{path}: expected a time, or seconds since 1970, up to the year 9999", param=path
+            f"{param}: expected a time, or seconds since 1970", param=param
         ) from None
 
 

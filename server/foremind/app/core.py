@@ -59,6 +59,7 @@ from foremind.storage.model_binding import bind_model, model_to_use
 from foremind.storage.quotas import UserQuota
 from foremind.storage.stores import Stores
 from foremind.storage.transfer_store import TransferStore
+from foremind.worlds.forgetting import WorldEraser
 
 
 async def embedding_backend(
@@ -256,7 +257,14 @@ def build_eraser(components: Core) -> Eraser:
 
 def build_user_eraser(components: Core) -> UserEraser:
     """Return what erases users with all that they said."""
-    return UserEraser(components.stores.users, build_eraser(components), components.runtime.clock)
+    eraser = build_eraser(components)
+    worlds = build_world_eraser(components, eraser)
+    return UserEraser(components.stores.users, eraser, worlds, components.runtime.clock)
+
+
+def build_world_eraser(components: Core, eraser: Eraser) -> WorldEraser:
+    """Return what lets the minds of worlds forget."""
+    return WorldEraser(components.stores, eraser, components.runtime.clock)
 
 
 def build_corrector(components: Core) -> Corrector:

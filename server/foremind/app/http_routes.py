@@ -36,6 +36,7 @@ from foremind.app.core import (
     build_eraser,
     build_importer,
     build_user_eraser,
+    build_world_eraser,
 )
 from foremind.auth.authority import Authority
 from foremind.domain.errors import SetupError
@@ -53,7 +54,6 @@ from foremind.runtime.fair_queue import ConnectionQueue
 from foremind.storage.background_store import BackgroundStore
 from foremind.storage.probe import DatabaseProbe
 from foremind.storage.transfer_store import TransferStore
-from foremind.worlds.forgetting import WorldEraser
 from foremind.worlds.minds import Minds
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _world_endpoints(
 ) -> WorldEndpoints:
     """Return what game servers call on their worlds."""
     minds = Minds(components.runtime, components.stores, views.context, components.ingester)
-    return WorldEndpoints(WorldServices(views, minds, WorldEraser(components.stores, eraser)))
+    return WorldEndpoints(WorldServices(views, minds, build_world_eraser(components, eraser)))
 
 
 def _resource_endpoints(

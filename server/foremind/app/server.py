@@ -19,6 +19,7 @@ from foremind.app.core import (
     build_background_worker,
     build_eraser,
     build_user_eraser,
+    build_world_eraser,
     core,
 )
 from foremind.app.http_routes import build_asgi
@@ -156,7 +157,7 @@ _log = structlog.get_logger("foremind.app")
 
 _EXAMPLES = Path(__file__).parents[1] / "examples"
 _FIRST_EXAMPLE = _EXAMPLES / "wren.toml"
-_FINISH_ERASURES_S = 60.0  # between two looks for interrupted erasures of users
+_FINISH_ERASURES_S = 60.0  # between two looks for interrupted erasures
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +211,15 @@ async def application(
         probing = components.runtime.supervisor.start("model-probe", models.run)
         stack.push_async_callback(probing.stop)
         await stack.enter_async_context(worker)
-        erasures = components.runtime.supervisor.every(
-            "user-erasures", _FINISH_ERASURES_S, build_user_eraser(components).finish_interrupted
-        )
-        stack.push_async_callback(erasures.stop)
+        for name, finish in (
+            ("user-erasures", build_user_eraser(components).finish_interrupted),
+            (
+                "world-erasures",
+                build_world_eraser(components, build_eraser(components)).finish_interrupted,
+            ),
+        ):
+            erasures = components.runtime.supervisor.every(name, _FINISH_ERASURES_S, finish)
+            stack.push_async_callback(erasures.stop)
         probe = await stack.enter_async_context(
             DatabaseProbe(
                 components.database, components.runtime.supervisor, components.runtime.clock

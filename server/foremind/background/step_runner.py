@@ -287,9 +287,12 @@ class StepRunner:
         return Outcome(produced=bool(over), next_check=next_check)
 
     async def _apply_retention(self, context: StepContext) -> Outcome:
-        """Remove expired records, memories and turns, daily where anything expires."""
+        """Remove expired records, memories and turns, daily where anything expires.
+
+        A mind of a world keeps what it knows: days are real, and time there is the host's.
+        """
         relationship, enforcer = context.relationship, self._retention_enforcer
-        if not context.policy.retention:
+        if not context.policy.retention or relationship.in_world:
             return Outcome()
         await context.load()
         before = {name: context.now - age for name, age in context.policy.retention.items()}

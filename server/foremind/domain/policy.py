@@ -75,7 +75,8 @@ class RecallPolicy:
         """Return the earliest `created_at` that may be recalled at `now`."""
         if self.max_age_days is None:
             return _NO_LIMIT
-        return datetime.fromtimestamp(now.timestamp() - self.max_age_days * 86_400, UTC)
+        oldest = max(_NO_LIMIT.timestamp(), now.timestamp() - self.max_age_days * 86_400)
+        return datetime.fromtimestamp(oldest, UTC)
 
 
 @dataclass(frozen=True, slots=True)

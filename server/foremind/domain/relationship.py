@@ -89,6 +89,7 @@ class RelationshipState:
     facts, notes, the summary, and episodes. `erasures` is the erasure count when this
     was read, `salt` that of the digests in `dismissed`. `due_at` is when activity is to be looked
     at; `steps_due` are due in lanes other than ingest; open sessions begin with the longest idle.
+    `in_world`: it is a mind of a world, by whose time things happen there.
     """
 
     id: int
@@ -109,6 +110,7 @@ class RelationshipState:
     remade: tuple[ChangeSet, ...]
     companion_id: int
     due_at: datetime | None
+    in_world: bool
     steps_due: frozenset[str]
     open_sessions: tuple["OpenSession", ...]
 

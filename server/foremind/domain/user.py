@@ -32,6 +32,19 @@ class ExportedRevocation(msgspec.Struct, frozen=True):
     until: datetime
 
 
+class ExportedEvent(msgspec.Struct, frozen=True):
+    """Something that a player witnessed in a world, and how; `at` in the world's time."""
+
+    id: str
+    type: str
+    actor: str
+    to: list[str]
+    text: str
+    how: str
+    place: str
+    at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class User:
     """A user; `id` is the database id, `external_id` the one that clients use.

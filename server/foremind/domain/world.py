@@ -134,9 +134,29 @@ class NewEvent:
         return bool(self.actor) and self.type in SPEECH
 
     @property
+    def made_of(self) -> list[str]:
+        """The ids of the events that it passes on, or was made of."""
+        retold = [] if self.retells is None else [self.retells]
+        return list(dict.fromkeys([*retold, *self.sources]))
+
+    @property
     def memory_type(self) -> MemoryType:
         """The type of the memories that are made of it."""
         return "conversation" if self.is_speech else _NARRATED.get(self.type, "event")
+
+
+@dataclass(frozen=True, slots=True)
+class EventChoice:
+    """Which events are meant: some by id, else those of a span of the world's time and of a player.
+
+    Without a beginning or an end, the span has none. Of a player is what the player said or did,
+    and what was said to the player.
+    """
+
+    ids: Sequence[str] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    player: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Erasure of memories and users: afterwards nothing here contains what a user took back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +28,7 @@ from foremind.memory.erasure_steps import (
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.fair_queue import ConnectionQueue
-from foremind.storage.database import Database, DatabaseConnection
+from foremind.storage.database import Count, Database, DatabaseConnection
 from foremind.storage.erasure_store import ErasureReader, ErasureTransaction
 from foremind.storage.user_store import UserErasure, UserStore, count_erased
 from foremind.text.mentions import Mention
@@ -303,7 +303,7 @@ class Eraser:
     async def erase_relationship(
         self,
         relationship_id: int,
-        count: Callable[[DatabaseConnection, Mapping[str, int]], Awaitable[None]],
+        count: Count,
     ) -> None:
         """Erase all of a relationship, and that there was one; if interrupted, erase the rest.
 
@@ -465,7 +465,10 @@ def _all_texts(texts: RelationshipTexts) -> Iterator[str]:
 
 
 class UserErasureReceipt(msgspec.Struct, frozen=True):
-    """How much of a user was erased; nothing in it identifies the user."""
+    """How much of a user was erased; nothing in it identifies the user.
+
+    `events` of worlds were forgotten, by the `minds` of some characters.
+    """
 
     relationships: int = 0
     sessions: int = 0
@@ -473,6 +476,18 @@ class UserErasureReceipt(msgspec.Struct, frozen=True):
     memories: int = 0
     records: int = 0
     audit: int = 0
+    events: int = 0
+    minds: tuple[str, ...] = ()
+
+
+_MIND = "mind "  # what the kinds of counts begin with that name the minds which forgot
+
+
+class PlayerEraser(Protocol):
+    """Erases players from worlds."""
+
+    async def forget_player(self, erasure: UserErasure, count: Count) -> None:
+        """Forget what a player said, did or was told, and that there was one."""
 
 
 class UserEraser:
@@ -482,9 +497,12 @@ class UserEraser:
     disk, is finished by whoever finds it unfinished.
     """
 
-    def __init__(self, users: UserStore, eraser: Eraser, clock: Clock) -> None:
+    def __init__(
+        self, users: UserStore, eraser: Eraser, worlds: PlayerEraser, clock: Clock
+    ) -> None:
         self._users = users
         self._eraser = eraser
+        self._worlds = worlds
         self._clock = clock
 
     async def erase(self, user_id: str, *, by_operator: bool) -> UserErasureReceipt:
@@ -516,16 +534,16 @@ class UserEraser:
                 _log.warning("user.not_erased", erasure=erasure.id, reason=error.code)
 
     async def _finish(self, erasure: UserErasure) -> UserErasureReceipt:
+        async def count(connection: DatabaseConnection, counts: Mapping[str, int]) -> None:
+            await count_erased(connection, erasure, counts)
+
+        await self._worlds.forget_player(erasure, count)
         receipt = None
         while receipt is None:
             for relationship_id in await self._users.relationships_of(erasure):
-                try:
-                    await self._eraser.erase_relationship(
-                        relationship_id,
-                        lambda connection, counts: count_erased(connection, erasure, counts),
-                    )
-                except NotFound:  # somebody else has finished it
-                    continue
+                with suppress(NotFound):  # somebody else has finished it
+                    await self._eraser.erase_relationship(relationship_id, count)
             receipt = await self._users.finish_erasure(erasure)
         _log.info("user.erased", relationships=receipt.get("relationships", 0))
-        return msgspec.convert(receipt, UserErasureReceipt)
+        minds = sorted(kind.removeprefix(_MIND) for kind in receipt if kind.startswith(_MIND))
+        return msgspec.convert(receipt | {"minds": minds}, UserErasureReceipt)

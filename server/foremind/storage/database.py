@@ -208,6 +208,10 @@ class DatabaseConnection:
             yield rows
 
 
+#: Stores what a transaction has erased, by kind, within it.
+Count = Callable[[DatabaseConnection, Mapping[str, int]], Awaitable[None]]
+
+
 class Database:
     """A bounded connection pool; every call may raise StorageUnavailable.
 

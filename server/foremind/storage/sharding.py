@@ -46,6 +46,8 @@ REFERENCE_TABLES = (
     "saves",
     "scenes",
     "world_events",
+    "event_sources",
+    "events_to_forget",
 )
 
 #: Tables that only the coordinator has: what has been migrated, when a backup was made, and the

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -13,13 +13,21 @@ from foremind.domain.announcements import AccessRevoked, UserErased
 from foremind.domain.errors import NotFound, StorageUnavailable
 from foremind.domain.user import ExportedRevocation, User
 from foremind.storage.database import Database, DatabaseConnection
+from foremind.storage.world_store import leave_worlds
 
 
 class UserErasure(NamedTuple):
-    """An erasure that is recorded, and whose it is: the user's id in the database."""
+    """An erasure that is recorded, and whose it is: the user's id in the database.
+
+    `player` is the id that clients used, by which worlds know the user. Erased is what happened in
+    `timelines` up to the event whose number is given for each; the accounts there have an `alias`.
+    """
 
     id: int
     user_id: int
+    player: str
+    timelines: Mapping[int, int]
+    alias: str
 
 
 class UserStore:
@@ -55,7 +63,8 @@ class UserStore:
         """Record that a user is erased; every process ends their sessions.
 
         From then on the id is that of nobody, and revocations and audit entries continue under a
-        pseudonym. An erasure that was interrupted is returned again, until it is finished.
+        pseudonym. An erasure that was interrupted is returned again, until it is finished. A player
+        whom only worlds know is erased as well.
 
         Raises:
             NotFound: there is no user with that id.
@@ -66,23 +75,31 @@ class UserStore:
             if row is None:
                 raise StorageUnavailable("The database lacks its pseudonym key.")
             pseudonym = pseudonym_of(external_id, row["key"])
+            if await connection.row("accounts_of_player", external_id) is not None:
+                await connection.execute("ensure_user", external_id)
             taken = await connection.row("take_identity", external_id, pseudonym)
             if taken is None:
                 row = await connection.row("unfinished_erasure", pseudonym)
             else:
-                row = await connection.row("insert_erased_user", taken["id"], now, by_operator)
+                alias = _alias_of(pseudonym, taken["id"])
+                last = await leave_worlds(connection, external_id, alias)
+                timelines = msgspec.json.encode(last).decode()
+                row = await connection.row(
+                    "insert_erased_user", taken["id"], external_id, timelines, now, by_operator
+                )
                 await connection.show_audit_of(external_id, pseudonym)
                 await connection.execute("rename_actor", external_id, pseudonym)
                 await connection.execute("rename_revoked", external_id, pseudonym)
                 connection.announce(UserErased(external_id))
         if row is None:
             raise NotFound("id: expected the id of a known user", param="id")
-        return UserErasure(**dict(row))
+        return _erasure(row, pseudonym)
 
     async def unfinished_erasures(self) -> list[UserErasure]:
         """Return the erasures that are recorded and not finished."""
         rows = await self._database.rows("unfinished_erasures")
-        return [UserErasure(**dict(row)) for row in rows]
+        key = await self._database.value("pseudonym_key")
+        return [_erasure(row, pseudonym_of(row["player"], key)) for row in rows]
 
     async def relationships_of(self, erasure: UserErasure) -> list[int]:
         """Return the relationships that are still to be erased."""
@@ -107,6 +124,21 @@ class UserStore:
                 await connection.execute("finish_erased_user", erasure.id)
                 await connection.execute("delete_user", erasure.user_id)
         return msgspec.json.decode(row["receipt"], type=dict[str, int])
+
+
+def _erasure(row: Any, pseudonym: str) -> UserErasure:
+    return UserErasure(
+        row["id"],
+        row["user_id"],
+        row["player"],
+        msgspec.json.decode(row["timelines"], type=dict[int, int]),
+        _alias_of(pseudonym, row["user_id"]),
+    )
+
+
+def _alias_of(pseudonym: str, user_id: int) -> str:
+    """Return what an erased player is called in the ids of accounts; no player has such an id."""
+    return f"\n{pseudonym}-{user_id}"
 
 
 async def count_erased(

@@ -1,10 +1,16 @@
 """Stores worlds: their timelines, scenes and events, and what minds perceive of these."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
 from datetime import datetime
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import msgspec
@@ -18,8 +24,9 @@ from foremind.domain.errors import Conflict, InvalidMessage, NotFound
 from foremind.domain.relationship import companion_id_of, relationship_id_of, user_id_of
 from foremind.domain.step import RULES_PLACE
 from foremind.domain.turn import MemoryType
-from foremind.domain.user import NO_NAME, name_of
+from foremind.domain.user import NO_NAME, ExportedEvent, name_of
 from foremind.domain.world import (
+    EventChoice,
     How,
     NewEvent,
     Perceived,
@@ -36,11 +43,13 @@ from foremind.domain.world import (
     timeline_account,
 )
 from foremind.storage.companion_store import companion_of
-from foremind.storage.database import Database, DatabaseConnection
+from foremind.storage.database import Count, Database, DatabaseConnection
 from foremind.storage.relationship_transaction import RelationshipTransaction
 
 Vector = npt.NDArray[np.float32]
-_MAX_PERCEIVED = 256  # events that one transaction turns into what a mind remembers
+_MAX_FORGOTTEN = 200  # events that one transaction looks for
+_MAX_WITNESSES = 5000  # that one statement stores, so that reading them holds nobody up
+_MAX_REMOVED = 1000  # of what a player witnessed, at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +97,6 @@ class StoredWorldEvent:
     place: str
     at: datetime
     fields: Mapping[str, object]
-    sources: Sequence[str]
     witnesses: Sequence[int]
 
 
@@ -108,15 +116,30 @@ class PerceivedEvent:
     vector: Vector | None
 
 
-@dataclass(frozen=True, slots=True)
-class ForgottenEvents:
-    """The ids of forgotten events, the slugs of the companions whose minds witnessed them by id,
-    and the timelines in which they had happened.
-    """
+class EventKey(NamedTuple):
+    """An event of any world."""
 
-    ids: Sequence[str]
-    companions: Mapping[int, str]
-    timelines: Sequence[int]
+    timeline: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenEvent:
+    """An event that is forgotten, with the relationships that may remember it."""
+
+    key: EventKey
+    id: str
+    witnesses: Sequence[int]
+    was_forgotten: bool
+
+
+class PlayerAccount(NamedTuple):
+    """The account of a player in a timeline, which a world began; no client can name `name`."""
+
+    id: int
+    timeline: int
+    world: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +210,7 @@ class WorldStore:
         """
         async with self._database.transaction() as connection:
             world = _world(await self._locked(connection, name) or _raise(_no_world()))
+            await _accounts(connection, world.timeline, scene.players)
             await connection.execute(
                 "put_scene",
                 world.timeline,
@@ -284,10 +308,13 @@ class WorldStore:
         if source is None:
             await self._database.execute("insert_mind", relationship_id, account, companion)
             return
-        async with self._database.transaction(source) as connection:
+        # Whoever takes something out of the other one waits, and finds the copy.
+        async with RelationshipTransaction.begin(self._database, source) as transaction:
+            connection = transaction.connection
             if await connection.row("copy_mind", relationship_id, account, source) is not None:
                 await connection.raw.execute(f"SET LOCAL foremind.copy = '{relationship_id}'")
                 await connection.execute("copy_relationship", source, relationship_id)
+                await connection.execute("copy_waiting_turns", source, relationship_id)
 
     async def perceived_seq(self, relationship_id: int) -> int | None:
         """Return the last event that a mind has perceived; None if there is no such mind."""
@@ -346,60 +373,208 @@ class WorldStore:
             await connection.execute("enqueue_turns", mind, "ingest", turns, RULES_PLACE, now)
         return turns
 
-    async def forget(self, world: World, ids: Sequence[str]) -> ForgottenEvents:
+    async def timelines_of(self, world: World) -> list[int]:
+        """Return the timelines of a world's past, of its saves, and those that were undone."""
+        rows = await self._database.rows("timelines_of_world", world.name)
+        return sorted({row["id"] for row in rows} | set(world.lineage))
+
+    async def named(self, timelines: Sequence[int], ids: Sequence[str]) -> list[EventKey]:
+        """Return events of some timelines by their ids, also what is forgotten."""
+        async with self._database.transaction() as connection:
+            await act_for(connection, timelines)
+            rows = await connection.rows("events_named", timelines, ids)
+        return [EventKey(row["timeline_id"], row["seq"]) for row in rows]
+
+    async def chosen(
+        self, timeline: int, choice: EventChoice, last: int
+    ) -> AsyncIterator[Sequence[EventKey]]:
+        """Yield batches of the chosen events of a timeline, up to the one with a number."""
+        after = 0
+        while after < last:
+            async with self._database.transaction() as connection:
+                await act_for(connection, [timeline])
+                rows = await connection.rows(
+                    "events_between",
+                    timeline,
+                    after,
+                    last,
+                    choice.since,
+                    choice.until,
+                    choice.player,
+                    _MAX_FORGOTTEN,
+                )
+            if not rows:
+                return
+            after = rows[-1]["seq"]
+            yield [EventKey(timeline, row["seq"]) for row in rows]
+
+    async def last_events(self, timelines: Sequence[int]) -> dict[int, int]:
+        """Return the number of the last event of each of some timelines; 0 if there is none."""
+        async with self._database.transaction() as connection:
+            return await _last_events(connection, timelines)
+
+    async def forget(
+        self, named: Sequence[EventKey], now: datetime, count: Count | None = None
+    ) -> list[ForgottenEvent]:
         """Delete what happened in events, and in all that pass them on or were made of them.
 
-        Minds that have not perceived them never will.
+        Nobody will perceive them; minds that have are to forget them until `end_forgetting`.
 
-        Raises:
-            NotFound: none of the events has happened in the world.
+        Args:
+            count: stores how many events were forgotten, and by how many minds of each character.
         """
+        locked: dict[EventKey, ForgottenEvent | None] = {}
         async with self._database.transaction() as connection:
-            rows = await connection.rows("timelines_of_family", world.lineage)
-            pasts = {row["id"]: {row["id"], *row["ancestors"]} for row in rows}
-            await act_for(connection, pasts)
-            rows = await connection.rows("events_named", world.lineage, list(ids))
-            found: dict[tuple[int, int], Any] = {}
-            timelines: set[int] = set()
-            while rows:
-                fresh = [row for row in rows if (row["timeline_id"], row["seq"]) not in found]
-                found |= {(row["timeline_id"], row["seq"]): row for row in fresh}
-                rows = []
-                for of in {row["timeline_id"] for row in fresh}:
-                    named = [row["id"] for row in fresh if row["timeline_id"] == of]
-                    later = [timeline for timeline, past in pasts.items() if of in past]
-                    timelines.update(later)
-                    rows += await connection.rows("events_made_of", later, named)
-            for timeline in {timeline for timeline, _ in found}:
-                gone = [row for (of, _), row in found.items() if of == timeline]
+            # What is made of events in the meantime is found once they are locked.
+            while found := [
+                key for key in await _with_made_of(connection, named) if key not in locked
+            ]:
+                await act_for(connection, {key.timeline for key in found})
+                rows = await connection.rows("lock_to_forget", *_columns(found))
+                events = [_forgotten(row) for row in rows]
+                locked |= dict.fromkeys(found) | {event.key: event for event in events}
+            gone = [event for event in locked.values() if event is not None]
+            await act_for(connection, {event.key.timeline for event in gone})
+            for timeline, events in _by_timeline(gone).items():
                 await connection.execute(
                     "forget_world_events",
                     timeline,
-                    [row["seq"] for row in gone],
-                    sorted({known for row in gone for known in row["witnesses"]}),
+                    [event.key.seq for event in events],
+                    sorted({known for event in events for known in event.witnesses}),
+                    now,
                 )
-        if not found:
-            raise NotFound("id: expected the id of an event of this world", param="id")
-        witnesses = {known for row in found.values() for known in row["witnesses"]}
-        rows = await self._database.rows(
-            "slugs_of_companions", sorted({companion_id_of(witness) for witness in witnesses})
-        )
-        return ForgottenEvents(
-            sorted({row["id"] for row in found.values()}),
-            {row["id"]: row["slug"] for row in rows},
-            sorted(timelines),
-        )
+            if count is not None:
+                minds = await _slugs_of_minds(connection, gone)
+                fresh = sum(not event.was_forgotten for event in gone)
+                await count(connection, {"events": fresh} | {f"mind {slug}": 1 for slug in minds})
+        return gone
 
-    async def minds_of(self, timelines: Sequence[int], companions: Iterable[int]) -> list[int]:
-        """Return the minds that some companions have in some timelines."""
-        rows = await self._database.rows("accounts_of_timelines", list(timelines))
-        accounts = [*timelines, *(row["id"] for row in rows)]
-        minds = [
-            relationship_id_of(account, companion)
-            for companion in companions
-            for account in accounts
+    async def unfinished_forgetting(self) -> list[ForgottenEvent]:
+        """Return some forgotten events that minds may still remember."""
+        rows = await self._database.rows("events_to_forget", _MAX_FORGOTTEN)
+        keys = [EventKey(row["timeline_id"], row["seq"]) for row in rows]
+        async with self._database.transaction() as connection:
+            await act_for(connection, {key.timeline for key in keys})
+            rows = await connection.rows("lock_to_forget", *_columns(keys))
+        return [_forgotten(row) for row in rows]
+
+    async def minds_remembering(self, events: Sequence[ForgottenEvent]) -> dict[int, list[str]]:
+        """Return the minds that may have perceived events, with the ids of these.
+
+        A mind has one relationship in each timeline: those whose past includes an event are meant.
+        """
+        rows = await self._database.rows(
+            "timelines_of_family", sorted({event.key.timeline for event in events})
+        )
+        pasts = {row["id"]: {row["id"], *row["ancestors"]} for row in rows}
+        ids: dict[tuple[int, int], list[str]] = {}
+        for event in events:
+            for witness in event.witnesses:
+                if companion_id_of(witness):
+                    ids.setdefault((event.key.timeline, witness), []).append(event.id)
+        players = await self._players({user_id_of(witness) for _, witness in ids})
+        accounts = await self.accounts(
+            [
+                player_account(timeline, player)
+                for player in set(players.values())
+                for timeline in pasts
+            ]
+        )
+        remembering: dict[int, list[str]] = {}
+        for (begun, witness), known in ids.items():
+            account, companion = user_id_of(witness), companion_id_of(witness)
+            for timeline in (later for later, past in pasts.items() if begun in past):
+                own: int | None = timeline
+                if account != begun:
+                    player = players.get(account)
+                    named = player is not None and player_account(timeline, player)
+                    own = accounts.get(named) if named else None
+                if own is not None:
+                    mind = relationship_id_of(own, companion)
+                    remembering.setdefault(mind, []).extend(known)
+        existing = await self.existing(list(remembering))
+        return {mind: known for mind, known in remembering.items() if mind in existing}
+
+    async def end_forgetting(self, events: Sequence[ForgottenEvent]) -> None:
+        """Record that no mind remembers forgotten events."""
+        async with self._database.transaction() as connection:
+            await act_for(connection, {event.key.timeline for event in events})
+            for timeline, gone in _by_timeline(events).items():
+                await connection.execute(
+                    "end_forgetting", timeline, [event.key.seq for event in gone]
+                )
+
+    async def accounts_of_player(self, player: str) -> list[PlayerAccount]:
+        """Return the accounts of a player in all timelines of all worlds."""
+        rows = await self._database.rows("accounts_of_player", player)
+        return [
+            PlayerAccount(
+                row["id"],
+                row["timeline_id"],
+                row["world"],
+                player_account(row["timeline_id"], player),
+            )
+            for row in rows
         ]
-        return sorted(await self.existing(minds))
+
+    async def witnessed_by(self, account: PlayerAccount) -> list[ExportedEvent]:
+        """Return what a player witnessed, the oldest first."""
+        log, events, after = log_of(account.id), list[ExportedEvent](), 0
+        data = self._database.for_relationship(log)
+        while rows := await data.rows("witnessed_by_player", log, after, _MAX_REMOVED):
+            after = rows[-1]["seq"]
+            events += [
+                ExportedEvent(
+                    row["id"],
+                    row["type"],
+                    row["actor"],
+                    row["addressed"],
+                    row["text"],
+                    row["how"],
+                    row["place"] or row["scene"],
+                    row["happened_at"],
+                )
+                for row in rows
+            ]
+        return events
+
+    async def relationships_of(self, account: PlayerAccount) -> list[int]:
+        """Return the minds that characters have of a player."""
+        rows = await self._database.rows("relationship_ids_of_user", account.id)
+        return [row["id"] for row in rows]
+
+    async def delete_account(self, account: PlayerAccount) -> bool:
+        """Delete a player's account with its log; False if minds are of it."""
+        while True:
+            async with self._database.transaction() as connection:
+                # So that nothing is witnessed meanwhile, and no mind begins.
+                await connection.row("lock_world", account.world)
+                await connection.row("lock_user", account.id)
+                if await connection.row("relationship_ids_of_user", account.id) is not None:
+                    return False
+                await act_for(connection, [account.timeline])
+                rows = await connection.rows(
+                    "lock_witnessed_by", account.id, account.timeline, _MAX_REMOVED
+                )
+                if not rows:
+                    await connection.execute("delete_user", account.id)
+                    return True
+                await connection.execute(
+                    "remove_witnesses",
+                    account.timeline,
+                    [row["seq"] for row in rows],
+                    sorted({row["relationship_id"] for row in rows}),
+                )
+
+    async def slugs_of_minds(self, events: Sequence[ForgottenEvent]) -> set[str]:
+        """Return the slugs of the characters whose minds witnessed events."""
+        return await _slugs_of_minds(self._database, events)
+
+    async def _players(self, accounts: Collection[int]) -> dict[int, str]:
+        """Return the players whose accounts some are, by account."""
+        rows = await self._database.rows("names_of_accounts", list(accounts))
+        named = {row["id"]: row["external_id"].partition("/") for row in rows}
+        return {account: player for account, (_, divided, player) in named.items() if divided}
 
     async def turns_of(self, mind: int, events: Sequence[str]) -> list[int]:
         """Return what a mind has perceived of some events."""
@@ -486,6 +661,61 @@ async def act_for(connection: DatabaseConnection, timelines: Iterable[int]) -> N
     await connection.raw.execute(f"SET LOCAL foremind.timelines = '{{{listed}}}'")
 
 
+async def leave_worlds(connection: DatabaseConnection, player: str, alias: str) -> dict[int, int]:
+    """Remove a player from all scenes, and call the player's accounts otherwise.
+
+    Returns:
+        The number of the last event of each timeline in which the player was.
+    """
+    rows = await connection.rows("accounts_of_player", player)
+    await connection.rows("lock_worlds", [row["timeline_id"] for row in rows])
+    rows = await connection.rows("accounts_of_player", player)
+    timelines = [row["timeline_id"] for row in rows]
+    later = await connection.rows("timelines_of_family", timelines)
+    await connection.execute("remove_from_scenes", [row["id"] for row in later], player)
+    renamed = [player_account(timeline, alias) for timeline in timelines]
+    await connection.execute("rename_accounts", [row["id"] for row in rows], renamed)
+    return await _last_events(connection, timelines)
+
+
+async def _last_events(connection: DatabaseConnection, timelines: Sequence[int]) -> dict[int, int]:
+    await act_for(connection, timelines)
+    rows = await connection.rows("last_events", timelines)
+    return {row["timeline_id"]: row["seq"] for row in rows}
+
+
+async def _with_made_of(
+    connection: DatabaseConnection, named: Sequence[EventKey]
+) -> list[EventKey]:
+    """Return events with all that pass them on or were made of them, in order."""
+    rows = await connection.rows("with_made_of", *_columns(named))
+    return [EventKey(row["timeline_id"], row["seq"]) for row in rows]
+
+
+async def _slugs_of_minds(
+    database: Database | DatabaseConnection, events: Iterable[ForgottenEvent]
+) -> set[str]:
+    companions = {companion_id_of(known) for event in events for known in event.witnesses}
+    rows = await database.rows("slugs_of_companions", sorted(companions))
+    return {row["slug"] for row in rows}
+
+
+def _columns(keys: Sequence[EventKey]) -> tuple[list[int], list[int]]:
+    return [key.timeline for key in keys], [key.seq for key in keys]
+
+
+def _forgotten(row: Any) -> ForgottenEvent:
+    key = EventKey(row["timeline_id"], row["seq"])
+    return ForgottenEvent(key, row["id"], row["witnesses"], row["was_forgotten"])
+
+
+def _by_timeline(events: Iterable[ForgottenEvent]) -> dict[int, list[ForgottenEvent]]:
+    found: dict[int, list[ForgottenEvent]] = {}
+    for event in events:
+        found.setdefault(event.key.timeline, []).append(event)
+    return found
+
+
 async def events_of(
     connection: DatabaseConnection, timelines: Sequence[int], ids: Sequence[str]
 ) -> list[StoredWorldEvent]:
@@ -506,7 +736,6 @@ async def events_of(
             row["place"],
             row["happened_at"],
             msgspec.json.decode(row["fields"]),
-            row["sources"],
             row["witnesses"],
         )
         for row in rows
@@ -519,6 +748,33 @@ def _names(events: Sequence[NewEvent], scenes: Mapping[str, Scene]) -> list[str]
     for event in events:
         found |= {event.actor, *event.to, *(event.audience or ())}
     return sorted(found)
+
+
+class _Source(NamedTuple):
+    """A stored event that others pass on, or were made of."""
+
+    timeline: int
+    seq: int
+    spoken: bool
+    actor: str
+    chain: Sequence[str]
+
+
+class _Witnesses(NamedTuple):
+    """How many witness an event; their relationships, and how each does, as texts of arrays."""
+
+    number: int
+    relationships: str
+    hows: str
+
+
+class _Written(NamedTuple):
+    """An event about to be stored; `chain`: from whom its actor has what it passes on."""
+
+    seq: int
+    event: NewEvent
+    chain: Sequence[str]
+    witnesses: _Witnesses
 
 
 class _EventWriter:
@@ -537,6 +793,8 @@ class _EventWriter:
         self._scenes = scenes
         self._companions = companions
         self._now = now
+        self._accounts: Mapping[str, int] = {}  # of players
+        self._known_witnesses: dict[tuple[object, ...], _Witnesses] = {}
 
     async def write(self, events: Sequence[NewEvent]) -> None:
         """Store events that are not stored.
@@ -548,15 +806,12 @@ class _EventWriter:
         for event in events:
             if event.scene and event.scene not in self._scenes:
                 raise InvalidMessage("scene: expected a scene of this world", param="scene")
-        audiences = [
-            audience_of(event, self._scenes, world.rules.ranges, self._companions)
-            for event in events
-        ]
-        accounts = await _accounts(connection, world.timeline, self._players(events, audiences))
-        chains = await self._chains(events)
+        players = self._possible_players(events)
+        self._accounts = await _accounts(connection, world.timeline, players)
+        sources = await self._sources(events)
+        chains = _chains(events, sources)
         time = world.clock.at(self._now)
-        moments = [event.at or time for event in events]
-        latest = max(moments)
+        latest = max(event.at or time for event in events)
         row = await connection.row(
             "take_event_numbers",
             world.name,
@@ -566,58 +821,96 @@ class _EventWriter:
         )
         assert row is not None  # it is locked
         numbers = range(row["first"], row["first"] + len(events))
-        witnesses = [
-            self._relationships(event, audience, accounts)
-            for event, audience in zip(events, audiences, strict=True)
-        ]
-        await connection.execute(
+        written: list[_Written] = []
+        for seq, event, chain in zip(numbers, events, chains, strict=True):
+            written.append(_Written(seq, event, chain, self._witnesses(event)))
+            if sum(fresh.witnesses.number for fresh in written) > _MAX_WITNESSES:
+                await self._insert(written, time)
+                written = []
+        if written:
+            await self._insert(written, time)
+        if sources or any(event.made_of for event in events):
+            await self._insert_sources(events, numbers, sources)
+
+    async def _insert(self, written: Sequence[_Written], time: datetime) -> None:
+        """Store events with their witnesses."""
+        events = [fresh.event for fresh in written]
+        numbers = [fresh.seq for fresh in written]
+        witnesses = [fresh.witnesses.relationships for fresh in written]
+        await self._connection.execute(
             "insert_world_events",
-            world.timeline,
-            list(numbers),
+            self._world.timeline,
+            numbers,
             [event.id for event in events],
             [event.type for event in events],
             [event.memory_type for event in events],
             [event.actor for event in events],
-            [self._actor(event, accounts) for event in events],
+            [self._actor(event) for event in events],
             [_array(event.to) for event in events],
             [event.volume for event in events],
-            [_array(chain) for chain in chains],
+            [_array(fresh.chain) for fresh in written],
             [event.text for event in events],
             [msgspec.json.encode(event.fields).decode() for event in events],
             [event.scene for event in events],
             [self._scenes[event.scene].place if event.scene else "" for event in events],
-            moments,
-            [
-                _array([*event.sources, *([event.retells] if event.retells else ())])
-                for event in events
-            ],
-            [_array(found) for found in witnesses],
+            [event.at or time for event in events],
+            witnesses,
         )
-        await connection.execute(
+        await self._connection.execute(
             "insert_witnesses",
-            world.timeline,
-            [witness for found in witnesses for witness in found],
-            [seq for seq, found in zip(numbers, witnesses, strict=True) for _ in found],
-            [how for found in witnesses for how in found.values()],
+            self._world.timeline,
+            numbers,
+            witnesses,
+            [fresh.witnesses.hows for fresh in written],
         )
-        connection.announce(WorldChanged(world.name))
+        self._connection.announce(WorldChanged(self._world.name))
 
-    def _players(
-        self, events: Sequence[NewEvent], audiences: Sequence[Mapping[Witness, How]]
-    ) -> list[str]:
-        """Return the players whose accounts are needed."""
-        found = {
-            witness.name
-            for audience in audiences
-            for witness in audience
-            if witness.kind == "player"
-        }
-        found |= {player for scene in self._scenes.values() for player in scene.players}
+    async def _insert_sources(
+        self, events: Sequence[NewEvent], numbers: Sequence[int], sources: Mapping[str, _Source]
+    ) -> None:
+        """Store what events pass on, or were made of: stored events, or such as come with them."""
+        timeline = self._world.timeline
+        known = {event.id: (timeline, seq) for event, seq in zip(events, numbers, strict=True)}
+        known |= {id_: (source.timeline, source.seq) for id_, source in sources.items()}
+        edges = [
+            (*known[source], seq)
+            for event, seq in zip(events, numbers, strict=True)
+            for source in event.made_of
+        ]
+        await self._connection.execute(
+            "insert_event_sources", timeline, *map(list, zip(*edges, strict=True))
+        )
+
+    def _possible_players(self, events: Sequence[NewEvent]) -> list[str]:
+        """Return all names that may be those of players who witness or do something."""
+        places = {event.scene for event in events}
+        scenes = self._scenes.values() if "" in places else [self._scenes[name] for name in places]
+        found = {player for scene in scenes for player in scene.players}
+        for event in events:
+            named = {event.actor, *event.to, *(event.audience or ())} - {""}
+            found |= named - self._companions.keys()
         return sorted(found)
 
-    def _relationships(
-        self, event: NewEvent, audience: Mapping[Witness, How], accounts: Mapping[str, int]
-    ) -> dict[int, How]:
+    def _witnesses(self, event: NewEvent) -> _Witnesses:
+        """Return who witnesses an event; of several that are alike, it is found out once."""
+        alike = (
+            event.scene,
+            event.actor,
+            event.to,
+            event.volume,
+            event.is_speech,
+            event.audience,
+        )
+        known = self._known_witnesses.get(alike)
+        if known is None:
+            ranges = self._world.rules.ranges
+            audience = audience_of(event, self._scenes, ranges, self._companions)
+            found = self._relationships(event, audience)
+            known = _Witnesses(len(found), _array(found), _array(found.values()))
+            self._known_witnesses[alike] = known
+        return known
+
+    def _relationships(self, event: NewEvent, audience: Mapping[Witness, How]) -> dict[int, How]:
         """Return the relationships of witnesses, and how they witness.
 
         A character that has a mind for each player witnesses with the minds of those who are there.
@@ -625,14 +918,14 @@ class _EventWriter:
         found: dict[int, How] = {}
         for witness, how in audience.items():
             if witness.kind == "player":
-                found[log_of(accounts[witness.name])] = how
+                found[log_of(self._accounts[witness.name])] = how
                 continue
             companion = self._companions[witness.name]
             if companion.settings.mind == "world":
                 found[relationship_id_of(self._world.timeline, companion.id)] = how
                 continue
             for player in self._beside(event, audience):
-                found[relationship_id_of(accounts[player], companion.id)] = how
+                found[relationship_id_of(self._accounts[player], companion.id)] = how
         return found
 
     def _beside(self, event: NewEvent, audience: Mapping[Witness, How]) -> list[str]:
@@ -645,38 +938,62 @@ class _EventWriter:
         scene = self._scenes.get(event.scene)
         return players or ([] if scene is None else list(scene.players))
 
-    def _actor(self, event: NewEvent, accounts: Mapping[str, int]) -> int | None:
+    def _actor(self, event: NewEvent) -> int | None:
+        """Return the character that acts; a player of the same name who is there does instead."""
+        scene = self._scenes.get(event.scene)
         companion = self._companions.get(event.actor)
-        return None if companion is None else companion.id
+        is_player = scene is not None and event.actor in scene.players
+        return None if companion is None or is_player else companion.id
 
-    async def _chains(self, events: Sequence[NewEvent]) -> list[list[str]]:
-        """Return from whom the actor of each event has what it passes on, the nearest first.
+    async def _sources(self, events: Sequence[NewEvent]) -> dict[str, _Source]:
+        """Return what events pass on or were made of and is stored, by id; nobody forgets it now.
 
         Raises:
-            InvalidMessage: an event passes on one that there is not.
+            InvalidMessage: an event names one that there is not.
         """
-        retold = [event.retells for event in events if event.retells is not None]
-        if not retold:
-            return [[] for _ in events]
-        rows = await self._connection.rows("world_events", self._world.lineage, retold)
-        known = {row["id"]: row for row in rows}
-        batch = {event.id: event for event in events}
-        chains: dict[str, list[str]] = {}
+        named = sorted({source for event in events for source in event.made_of})
+        if not named:
+            return {}
+        rows = await self._connection.rows("lock_sources", self._world.lineage, named)
+        known = {
+            row["id"]: _Source(
+                row["timeline_id"],
+                row["seq"],
+                row["memory_type"] == "conversation",
+                row["actor"],
+                row["chain"],
+            )
+            for row in rows
+        }
+        earlier = set(known)
         for event in events:
-            source = known.get(event.retells) if event.retells else None
-            chains[event.id] = []
-            if source is not None:
-                if source["memory_type"] == "conversation" and source["actor"] != event.actor:
-                    chains[event.id] = [source["actor"], *source["chain"]]
-            elif event.retells in batch and event.retells in chains:
-                earlier = batch[event.retells]
-                if earlier.is_speech and earlier.actor != event.actor:
-                    chains[event.id] = [earlier.actor, *chains[earlier.id]]
-            elif event.retells:
-                raise InvalidMessage(
-                    "retells: expected the id of an earlier event of this world", param="retells"
-                )
-        return [chains[event.id] for event in events]
+            for source in event.made_of:
+                if source not in earlier:
+                    param = "retells" if source == event.retells else "sources"
+                    raise InvalidMessage(
+                        f"{param}: expected the id of an earlier event of this world", param=param
+                    )
+            earlier.add(event.id)
+        return known
+
+
+def _chains(events: Sequence[NewEvent], sources: Mapping[str, _Source]) -> list[list[str]]:
+    """Return from whom the actor of each event has what it passes on, the nearest first."""
+    chains: dict[str, list[str]] = {}
+    batch: dict[str, NewEvent] = {}
+    for event in events:
+        chains[event.id] = []
+        batch[event.id] = event
+        if event.retells is None:
+            continue
+        if (source := sources.get(event.retells)) is not None:
+            spoken, actor, chain = source.spoken, source.actor, source.chain
+        else:
+            told = batch[event.retells]
+            spoken, actor, chain = told.is_speech, told.actor, chains[told.id]
+        if spoken and actor != event.actor:
+            chains[event.id] = [actor, *chain]
+    return [chains[event.id] for event in events]
 
 
 def _array(values: Iterable[object]) -> str:

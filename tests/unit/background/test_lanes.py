@@ -20,7 +20,8 @@ def relationship_of(id_: int, companion: int) -> RelationshipState:
         companion_settings=CompanionSettings(), settings=RelationshipSettings(),
         stated_turn_id=0, noted_turn_id=0, summarised_turn_id=0,
         narrated_turn_id=0, habits_at=None, dismissed=frozenset(), salt=UUID(int=0), erasures=0,
-        remade=(), companion_id=companion, due_at=None, steps_due=frozenset(), open_sessions=(),
+        remade=(), companion_id=companion, due_at=None, in_world=False, steps_due=frozenset(),
+        open_sessions=(),
     )  # fmt: skip
 
 
