@@ -52,7 +52,10 @@ RETURNING external_id, id;
 -- Finds the accounts of a player in all timelines.
 SELECT account.id, timeline.id AS timeline_id, timeline.world
 FROM timelines AS timeline
-JOIN users AS account ON account.external_id = E'\n' || timeline.id || '/' || $1::text
+CROSS JOIN LATERAL (
+    SELECT known.id FROM users AS known
+    WHERE known.external_id = E'\n' || timeline.id || '/' || $1::text OFFSET 0
+) AS account
 ORDER BY timeline.id;
 
 -- name: lock_worlds

@@ -25,6 +25,13 @@ from foremind.api.record_routes import RecordBody, RecordPatch, RevisionBody
 from foremind.api.relationship_routes import Config, StateBody
 from foremind.api.transfer_routes import Imported
 from foremind.api.turn_shapes import ChooseBody, EditBody, RegenerateBody, TurnBody
+from foremind.api.world_routes import (
+    BranchBody,
+    SaveBody,
+    SceneBody,
+    WorldBody,
+    WorldEventsBody,
+)
 from foremind.auth.principal import SCOPES
 from foremind.domain.export_file import Export
 from foremind.memory.erase import ErasureReceipt, UserErasureReceipt
@@ -65,6 +72,11 @@ REQUEST_BODIES: dict[type, Any] = {
     },
     RegenerateBody: {"id": "planted", "message_id": "m", "companion": "wren"},
     ChooseBody: {"message_id": "m", "companion": "wren", "index": 0},
+    WorldBody: {"clock": {"factor": 60}},
+    SceneBody: {"players": ["ana"], "minds": ["wren"]},
+    WorldEventsBody: {"events": [{"id": "planted", "type": "event", "text": "It burned"}]},
+    SaveBody: {"name": "dusk"},
+    BranchBody: {"save": "dusk", "world": "vale2"},
 }
 BODY_TYPES = {(operation.method, operation.path): operation.body for operation in OPERATIONS}
 
@@ -156,6 +168,7 @@ async def seeded_server(start: StartServer, **settings: Any) -> SeededServer:
         "memory": events["memory.stored"]["memory_id"],
         "session": opened["session_id"],
         "slug": "wren",
+        "world": "vale",
     }
     seeded = SeededServer(server, session, http, path_ids, None, [opened, *events.values()])
     record = await seeded.send(
@@ -163,6 +176,7 @@ async def seeded_server(start: StartServer, **settings: Any) -> SeededServer:
         b'{"layer": "vault", "content": "The gate code is 4711"}',
     )  # fmt: skip
     path_ids["record"] = record.json()["id"]
+    await seeded.send("PUT", "/v1/worlds/vale", b"{}")
     seeded.export = (await seeded.send("GET", f"/v1/relationships/{path_ids['id']}/export")).json()
     await World(server, clock, None).wait_until_idle()
     return seeded
@@ -547,7 +561,7 @@ async def test_invalid_and_huge_numbers_are_refused(start: StartServer, number: 
     for operation in OPERATIONS:
         names = re.findall(r"{(\w+)}", operation.path)
         for name in names:
-            if name not in ("slug", "session"):
+            if name not in ("slug", "session", "world", "scene", "event"):
                 path = d.fill(operation.path.replace(f"{{{name}}}", quote(number)))
                 body_type = operation.body
                 body = body_type and json.dumps(REQUEST_BODIES[body_type] or {}).encode()

@@ -82,8 +82,8 @@ class Twins:
     async def enter(self, world: str, scene: str = "") -> None:
         """Somebody enters and leaves; Zed is in one of the worlds only."""
         scene = scene or self.draw.choice(list(_PLACES))
-        players = [one for one in ("ana", "bo") if self.draw.random() < 0.7]
-        minds = [one for one in _MINDS if self.draw.random() < 0.7]
+        players = [name for name in ("ana", "bo") if self.draw.random() < 0.7]
+        minds = [name for name in _MINDS if self.draw.random() < 0.7]
         body = {"place": _PLACES[scene], "players": players, "minds": minds}
         self.scenes[world][scene] = body
         self.host.world = f"twin of {world}"

@@ -85,8 +85,8 @@ class Game:
         scene = scene or self.draw.choice(list(_PLACES))
         body = {
             "place": _PLACES[scene],
-            "players": [one for one in _PLAYERS if self.draw.random() < 0.6],
-            "minds": [one for one in (*_SHARED, *_PRIVATE) if self.draw.random() < 0.6],
+            "players": [name for name in _PLAYERS if self.draw.random() < 0.6],
+            "minds": [name for name in (*_SHARED, *_PRIVATE) if self.draw.random() < 0.6],
         }
         self.host.world = name
         await self.host.request("PUT", f"/scenes/{scene}", body)
@@ -97,7 +97,7 @@ class Game:
         events = [self._event(name) for _ in range(self.draw.choice((1, 1, 2, 5)))]
         self.host.world = name
         stored = await self.host.report(*events)
-        assert not [one for one in stored if one["duplicate"]]
+        assert not [event for event in stored if event["duplicate"]]
         if self.draw.random() < 0.3:
             again = self.draw.choice(sorted(self.worlds[name].used))
             (one,) = await self.host.report({"id": again, "type": "event", "text": "Never"})

@@ -48,6 +48,8 @@ ABOUT_SEVERAL = {
     "relationship_versions": "those that a process holds in memory",
     "existing_minds": "those of a character in the timelines of a world",
     "forget_world_events": "those that witnessed what a host forgets",
+    "lock_witnessed_by": "the log and the minds of a player who is erased",
+    "remove_witnesses": "the log and the minds of a player who is erased",
     "relationships_after": "asked when a server starts with another embedding model",
     "relationships_to_reembed": "asked when an embedding model is replaced",
 }

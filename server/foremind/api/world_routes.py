@@ -316,6 +316,7 @@ class WorldEndpoints:
             | {"description": "Only what this player said or did, or was told. Default: all."},
         },
         scope="world",
+        caller="anyone",
     )
     async def forget_some(self, request: Request, principal: Principal | None) -> Response:
         """Let everybody forget a span of time, or a player.
