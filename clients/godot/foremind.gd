@@ -33,6 +33,8 @@ var user_id := ""
 var user_name := ""
 ## Whether `context.ready` is received: what was prepared for a draft, for a game that shows it.
 var contexts := false
+## Whether `response.sentence` is received: each sentence of a reply, for a voice.
+var sentences := false
 
 var _socket: WebSocketPeer = null
 var _wanted := false  # between `open` and `close`
@@ -153,11 +155,12 @@ func _dial() -> void:
 
 func _greet() -> void:
 	_greeted = true
-	var who := {"token": token, "contexts": contexts}
+	var who := {"token": token, "contexts": contexts, "sentences": sentences}
 	if token.is_empty():
 		who = {
 			"user": {"id": user_id, "name": user_id if user_name.is_empty() else user_name},
 			"contexts": contexts,
+			"sentences": sentences,
 		}
 	if not _session_id.is_empty():
 		who["resume"] = {"session_id": _session_id, "seq": _seq}

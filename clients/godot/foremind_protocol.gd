@@ -20,8 +20,10 @@ const RESPONSE_CREATED := "response.created"
 ## Fields: response_id, delta.
 const RESPONSE_OUTPUT_TEXT_DELTA := "response.output_text.delta"
 ## Fields: response_id, status, text, timings, error, message_id, index, count, used,
-## companion, cut_off.
+## companion, cut_off, emotion.
 const RESPONSE_DONE := "response.done"
+## Fields: response_id, index, text, emotion.
+const RESPONSE_SENTENCE := "response.sentence"
 ## Fields: id, event_type, kind, text, how, actor, to, volume, scene, place, at, fields.
 const SCENE_EVENT := "scene.event"
 ## Fields: world, scene, place, time, here, members, timeline, events.
@@ -61,12 +63,13 @@ const TURN_STORED := "turn.stored"
 ## own, others are the alternate greetings of its character card.
 ##
 ## `contexts` states whether `context.ready` is to be sent; it is, unless that is false.
+## `sentences` states whether `response.sentence` is; it is not, unless that is true.
 ##
 ## With `world` and `scene` the player joins a scene of a world, in which a game server has put it,
 ## instead of talking to a companion alone.
 ##
 ## Optional: companion, consent, contexts, event_id, follow, greeting, language, redirected,
-## resume, scene, time_zone, token, user, world.
+## resume, scene, sentences, time_zone, token, user, world.
 static func session_open(optional := {}) -> Dictionary:
 	var message := {"type": "session.open"}
 	message.merge(optional)
@@ -77,9 +80,10 @@ static func session_open(optional := {}) -> Dictionary:
 ##
 ## The token must belong to the same user; its scopes apply at once. The state is a merge patch:
 ## fields that are not named stay, null removes one. It applies to every later message and is
-## cleared when the session ends. `contexts` states whether `context.ready` is sent from now on.
+## cleared when the session ends. `contexts` states whether `context.ready` is sent from now on,
+## `sentences` whether `response.sentence` is, from the next reply on.
 ##
-## Optional: contexts, event_id, state, token.
+## Optional: contexts, event_id, sentences, state, token.
 static func session_update(optional := {}) -> Dictionary:
 	var message := {"type": "session.update"}
 	message.merge(optional)

@@ -165,6 +165,7 @@ namespace Foremind
             _reachBy = Never;
             var details = new Dictionary<string, object> { ["follow"] = true, ["redirected"] = _redirected };
             if (!_options.Contexts) details["contexts"] = false;
+            if (_options.Sentences) details["sentences"] = true;
             if (_options.TimeZone != null) details["time_zone"] = _options.TimeZone;
             if (_token != null) details["token"] = _token;
             else details["user"] = User();

@@ -56,6 +56,9 @@ namespace Foremind
         /// </summary>
         public bool Contexts { get; set; }
 
+        /// <summary>Whether response.sentence is received: each sentence of a reply, for a voice.</summary>
+        public bool Sentences { get; set; }
+
         /// <exception cref="ArgumentException">Naming the option that is missing.</exception>
         internal void Check()
         {

@@ -35,8 +35,11 @@ namespace Foremind
         public const string ResponseOutputTextDelta = "response.output_text.delta";
 
         /// <summary>Fields: response_id, status, text, timings, error, message_id, index, count,
-        /// used, companion, cut_off.</summary>
+        /// used, companion, cut_off, emotion.</summary>
         public const string ResponseDone = "response.done";
+
+        /// <summary>Fields: response_id, index, text, emotion.</summary>
+        public const string ResponseSentence = "response.sentence";
 
         /// <summary>Fields: id, event_type, kind, text, how, actor, to, volume, scene, place, at,
         /// fields.</summary>
@@ -82,12 +85,13 @@ namespace Foremind
         /// <para>`greeting` is the number of the greeting that the conversation begins with: 0 is the
         /// companion's own, others are the alternate greetings of its character card.</para>
         /// <para>`contexts` states whether `context.ready` is to be sent; it is, unless that is
-        /// false.</para>
+        /// false. `sentences` states whether `response.sentence` is; it is not, unless that is
+        /// true.</para>
         /// <para>With `world` and `scene` the player joins a scene of a world, in which a game server
         /// has put it, instead of talking to a companion alone.</para>
         /// </summary>
         /// <param name="optional">By name: companion, consent, contexts, event_id, follow, greeting,
-        /// language, redirected, resume, scene, time_zone, token, user, world.</param>
+        /// language, redirected, resume, scene, sentences, time_zone, token, user, world.</param>
         public static Dictionary<string, object> SessionOpen(
             Dictionary<string, object> optional = null)
         {
@@ -101,9 +105,10 @@ namespace Foremind
         /// <para>The token must belong to the same user; its scopes apply at once. The state is a
         /// merge patch: fields that are not named stay, null removes one. It applies to every later
         /// message and is cleared when the session ends. `contexts` states whether `context.ready` is
-        /// sent from now on.</para>
+        /// sent from now on, `sentences` whether `response.sentence` is, from the next reply
+        /// on.</para>
         /// </summary>
-        /// <param name="optional">By name: contexts, event_id, state, token.</param>
+        /// <param name="optional">By name: contexts, event_id, sentences, state, token.</param>
         public static Dictionary<string, object> SessionUpdate(
             Dictionary<string, object> optional = null)
         {

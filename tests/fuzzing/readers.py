@@ -37,6 +37,7 @@ from foremind.llm import (
     completion_parser,
     model_failures,
     model_selection,
+    speech,
     thinking_filter,
 )
 from foremind.llm.prompt import quoted_lines, sections
@@ -192,6 +193,15 @@ def extract_statements(text: str, _: datetime) -> None:
     clauses.canonical(text[:300])
     constructions.read_request(text[:300])
     shapes.place(text[:300])
+
+
+def read_reply(text: str, _: datetime) -> None:
+    """Take the marks of emotions out of a reply, and split it into what is spoken."""
+    marks = speech.EmotionMarks(("calm", "happy"))
+    passed = "".join([*map(marks.feed, (text[:7], text[7:])), marks.end()])
+    spoken = speech.SpokenSentences(marks)
+    spoken.feed(passed)
+    spoken.end(passed)
 
 
 def read_answer(text: str, _: datetime) -> None:
@@ -434,6 +444,7 @@ READERS: list[tuple[tuple[ModuleType, ...], Callable[[str, datetime], object]]] 
     ((answer_parsing,), read_answer),
     ((completion_parser,), read_stream),
     ((thinking_filter,), read_stream),
+    ((speech,), read_reply),
     (
         (utterances,),
         lambda text, _: (

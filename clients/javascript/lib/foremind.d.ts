@@ -7,6 +7,8 @@
  *   where it fails, it is asked again like a connection that cannot be made
  * @property {string} [language] the player's, a BCP 47 tag such as "de" or "pt-BR"; by default the
  *   one that was stated last
+ * @property {boolean} [sentences] whether `response.sentence` is received: each sentence of a reply,
+ *   for a voice
  * @property {string} [url] the socket; by default that of the page's own server
  * @property {new (url: string) => any} [WebSocket] the class to connect with; by default the global
  *   one. Node has one from version 22 on; before that, give it the one of the package `ws`
@@ -236,6 +238,11 @@ export type Options = {
      * one that was stated last
      */
     language?: string | undefined;
+    /**
+     * whether `response.sentence` is received: each sentence of a reply,
+     * for a voice
+     */
+    sentences?: boolean | undefined;
     /**
      * the socket; by default that of the page's own server
      */

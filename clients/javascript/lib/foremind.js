@@ -43,6 +43,8 @@ const SHARE_OF_LIFE = 0.8; // of a token, after which it is replaced
  *   where it fails, it is asked again like a connection that cannot be made
  * @property {string} [language] the player's, a BCP 47 tag such as "de" or "pt-BR"; by default the
  *   one that was stated last
+ * @property {boolean} [sentences] whether `response.sentence` is received: each sentence of a reply,
+ *   for a voice
  * @property {string} [url] the socket; by default that of the page's own server
  * @property {new (url: string) => any} [WebSocket] the class to connect with; by default the global
  *   one. Node has one from version 22 on; before that, give it the one of the package `ws`
@@ -448,14 +450,15 @@ export class Foremind extends EventTarget {
     }, TOLD_TIMEOUT_MS);
     socket.onopen = () => {
       clearTimeout(tooLate ?? undefined);
-      const { companion, user, language } = this.#options;
+      const { companion, user, language, sentences } = this.#options;
       // "Yesterday" is the player's, not the server's.
       const time_zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
       const who = this.#token ? { token: this.#token } : { user };
       const resume = this.#session ? { resume: this.#session } : {};
       const redirected = this.#redirected;
       const contexts = (this.#asked = this.#prepares.size > 0);
-      const open = { type: "session.open", companion, time_zone, language, follow: true, redirected, contexts };
+      const hints = { time_zone, language };
+      const open = { type: "session.open", companion, ...hints, follow: true, redirected, contexts, sentences };
       socket.send(JSON.stringify({ ...open, ...who, ...resume }));
     };
     socket.onerror = () => {}; // it is closed next; an error that nobody handles ends a program in Node

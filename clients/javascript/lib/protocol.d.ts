@@ -19,6 +19,7 @@
  * own, others are the alternate greetings of its character card.
  *
  * `contexts` states whether `context.ready` is to be sent; it is, unless that is false.
+ * `sentences` states whether `response.sentence` is; it is not, unless that is true.
  *
  * With `world` and `scene` the player joins a scene of a world, in which a game server has put it,
  * instead of talking to a companion alone.
@@ -36,6 +37,7 @@ export interface SessionOpen {
   redirected?: boolean | null;
   greeting?: number | null;
   contexts?: boolean | null;
+  sentences?: boolean | null;
   world?: string | null;
   scene?: string | null;
   event_id?: string | null;
@@ -54,13 +56,15 @@ export interface UserClaim {
  *
  * The token must belong to the same user; its scopes apply at once. The state is a merge patch:
  * fields that are not named stay, null removes one. It applies to every later message and is
- * cleared when the session ends. `contexts` states whether `context.ready` is sent from now on.
+ * cleared when the session ends. `contexts` states whether `context.ready` is sent from now on,
+ * `sentences` whether `response.sentence` is, from the next reply on.
  */
 export interface SessionUpdate {
   type: "session.update";
   token?: string | null;
   state?: StatePatch | null;
   contexts?: boolean | null;
+  sentences?: boolean | null;
   event_id?: string | null;
 }
 
@@ -350,7 +354,8 @@ export interface ResponseDelta {
  * The reply has ended; `error` is set if it `failed`.
  *
  * `used` are the ids of the recalled memories that the text takes something of. If it is
- * `cut_off`, it was ended by its token limit. The other fields are as when it began.
+ * `cut_off`, it was ended by its token limit. `emotion` is the first that the text was marked
+ * with, if any. The other fields are as when it began.
  */
 export interface ResponseDone {
   type: "response.done";
@@ -366,6 +371,7 @@ export interface ResponseDone {
   used: Array<string>;
   companion: string | null;
   cut_off: boolean;
+  emotion?: string;
 }
 
 /**
@@ -374,6 +380,21 @@ export interface ResponseDone {
 export interface ResponseTimings {
   first_token_ms: number | null;
   total_ms: number;
+}
+
+/**
+ * Number `index`, from 0, of the reply's sentences is whole; sent to clients that ask for it.
+ *
+ * `text` is without the white space around it. `emotion` is the one of the companion's that it was
+ * marked with, or that was marked last before; there is none without such a mark.
+ */
+export interface ResponseSentence {
+  type: "response.sentence";
+  seq: number;
+  response_id: string;
+  index: number;
+  text: string;
+  emotion?: string;
 }
 
 /**
@@ -599,6 +620,7 @@ export interface ServerEvents {
   "response.created": ResponseCreated;
   "response.output_text.delta": ResponseDelta;
   "response.done": ResponseDone;
+  "response.sentence": ResponseSentence;
   "scene.event": SceneEvent;
   "scene.state": SceneState;
   "scene.typing": SceneTyping;

@@ -129,6 +129,7 @@ class Conversation:
         on_lost: called with the error whenever a connection ends or cannot be made; by default,
             it is logged as a warning.
         contexts: whether `context.ready` is among the events.
+        sentences: whether `response.sentence` is.
 
     Raises:
         Unreachable: on entering, no session could be opened in time.
@@ -146,10 +147,12 @@ class Conversation:
         answer_timeout_s: float = _ANSWER_TIMEOUT_S,
         on_lost: Callable[[Exception], None] | None = None,
         contexts: bool = False,
+        sentences: bool = False,
     ) -> None:
         self._route = Route(url)
         self._identity = identity
         self._contexts = contexts
+        self._sentences = sentences
         self._first_retry_s = first_retry_s
         self._open_timeout_s = open_timeout_s
         self._answer_timeout_s = answer_timeout_s
@@ -466,6 +469,7 @@ class Conversation:
             follow=True,
             redirected=self._route.redirected,
             contexts=self._contexts,
+            sentences=self._sentences,
         )
         if opened["type"] == "session.redirect":
             if self._route.redirect(opened["url"]):

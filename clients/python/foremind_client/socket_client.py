@@ -47,6 +47,7 @@ class Client:
         redirected: bool = False,
         greeting: int | None = None,
         contexts: bool = True,
+        sentences: bool = False,
     ) -> Event:
         """Open a session, by token or as a named user.
 
@@ -60,6 +61,7 @@ class Client:
             redirected: whether one has been followed since the last session; there is no other.
             greeting: the number of the companion's greeting, 0 by default.
             contexts: whether `context.ready` is to be sent.
+            sentences: whether `response.sentence` is to be sent.
 
         Raises:
             Closed: the server closed the connection.
@@ -81,6 +83,8 @@ class Client:
             message["greeting"] = greeting
         if not contexts:
             message["contexts"] = False
+        if sentences:
+            message["sentences"] = True
         await self.send_raw(message)
         return await self.next_event()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,6 +25,8 @@ from foremind.api.turn_shapes import (
     ReplyCreated,
     ReplyDone,
     ReplyPiece,
+    ReplySentence,
+    SentenceOfReply,
     StreamEvent,
     TurnAccepted,
     TurnAnswer,
@@ -35,12 +38,12 @@ from foremind.api.turn_streams import (
     EVENT_STREAM,
     StreamedTurn,
     begin_turn,
-    end_of,
     while_connected,
 )
 from foremind.auth.principal import Principal
 from foremind.domain.errors import ForemindError, InvalidMessage
 from foremind.domain.storable_text import check_storable
+from foremind.domain.turn import SpokenSentence
 from foremind.domain.turn_request import (
     ChoiceRequest,
     TurnBegun,
@@ -79,16 +82,40 @@ class _BegunTurn:
     events: AsyncIterator[TurnEvent]
     with_memories: bool
     warnings: tuple[str, ...]
+    sentences: bool
 
-    def answer(self, done: TurnDone) -> TurnAnswer:
-        """Return the whole answer."""
-        begun = self.begun
+    async def answer(self) -> TurnAnswer:
+        """Wait for the end of the reply, and return the whole answer.
+
+        Raises:
+            ForemindError: there is none.
+        """
+        begun, sentences = self.begun, list[SentenceOfReply]()
+        async for event in self.events:
+            match event:
+                case SpokenSentence():
+                    sentences.append(SentenceOfReply(event.text, event.emotion or UNSET))
+                case TurnDone() as done:
+                    break
+        else:
+            raise ForemindError("The reply did not end.")
+        if done.error is not None and not done.text:
+            raise done.error
         return TurnAnswer(
             turn_id=str(begun.turn_id),
             duplicate=begun.duplicate,
             remembered=begun.remembered,
             replies=[
-                Reply(self.companion, done.text, done.status, done.index, done.count, done.cut_off)
+                Reply(
+                    self.companion,
+                    done.text,
+                    done.status,
+                    done.index,
+                    done.count,
+                    done.cut_off,
+                    done.emotion or UNSET,
+                    sentences if self.sentences else UNSET,
+                )
             ],
             context=begun.context,
             memories=list(begun.memories) if self.with_memories else [],
@@ -129,6 +156,8 @@ class _BegunTurn:
                         )
                     case TurnPiece():
                         yield ReplyPiece(response_id, event.text)
+                    case SpokenSentence(number, text, emotion):
+                        yield ReplySentence(response_id, number, text, emotion or UNSET)
                     case TurnDone():
                         error = None if event.error is None else error_body(event.error).error
                         yield ReplyDone(
@@ -141,6 +170,8 @@ class _BegunTurn:
                             event.count,
                             list(event.used) if self.with_memories else [],
                             event.cut_off,
+                            event.emotion or UNSET,
+                            self.companion,
                         )
         except ForemindError as error:  # the status is sent already
             yield TurnFailed(error_body(error).error)
@@ -177,6 +208,7 @@ class TurnEndpoints:
             body.settings,
             body.remember,
             hints=read_hints(body.time_zone, body.language),
+            sentences=body.sentences,
         )
         return await self._answer(request, principal, asked)
 
@@ -198,6 +230,7 @@ class TurnEndpoints:
             body.remember,
             hints=read_hints(body.time_zone, body.language),
             replaces=body.message_id,
+            sentences=body.sentences,
         )
         return await self._answer(request, principal, asked)
 
@@ -224,6 +257,7 @@ class TurnEndpoints:
             body.settings,
             hints=read_hints(body.time_zone, body.language),
             regenerates=body.message_id,
+            sentences=body.sentences,
         )
         return await self._answer(request, principal, asked)
 
@@ -301,16 +335,18 @@ class TurnEndpoints:
             turn = self._services.turns.turn(principal, asked)
             begun, events = await while_connected(request.receive, begin_turn(stack, turn))
             message_id = asked.regenerates or asked.id
-            with_memories = principal.allows("memory:read")
             reply = _BegunTurn(
-                asked.companion, message_id, begun, events, with_memories, asked.hints.warnings
+                asked.companion,
+                message_id,
+                begun,
+                events,
+                principal.allows("memory:read"),
+                asked.hints.warnings,
+                asked.sentences,
             )
             if EVENT_STREAM in request.headers.get("accept", ""):
                 return StreamedTurn(reply.encoded_events(), stack.pop_all())
-            done = await while_connected(request.receive, end_of(events))
-            if done.error is not None and not done.text:
-                raise done.error
-            return json_response(reply.answer(done))
+            return json_response(await while_connected(request.receive, reply.answer()))
 
 
 def _check_besides_hints(body: object, path: str) -> None:

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from foremind.api.responses import ErrorDetail
 from foremind.domain.memory import LoreView, MemoryView
@@ -27,7 +27,7 @@ class TurnBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     such as `de` or `pt-BR`; without them, or where they are not understood, those that were stated
     last apply. With `remember` false no memory is derived from the
     message, and it is erased when its session ends. `settings` override those of the relationship
-    for this turn.
+    for this turn. With `sentences`, the reply is also told sentence by sentence.
 
     With `world` and `scene` the player says it in a scene, where a game server has put the player:
     `to` says to whom, by id or slug, by default to the `companion`, if one is named, else to all;
@@ -43,6 +43,7 @@ class TurnBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     language: TextHint = None
     remember: bool = True
     settings: dict[str, msgspec.Raw] | None = None
+    sentences: bool = False
     world: Slug | None = None
     scene: Slug | None = None
     to: Slug | Annotated[list[Slug], Meta(max_length=100)] | None = None
@@ -65,13 +66,14 @@ class EditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     language: TextHint = None
     remember: bool = True
     settings: dict[str, msgspec.Raw] | None = None
+    sentences: bool = False
 
 
 class RegenerateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request for another reply to the last message, whose id is `message_id`.
 
     `id` is the client's for this request: the same one again makes no further reply. `user`,
-    `name`, `time_zone`, `language` and `settings` are as in a new message.
+    `name`, `time_zone`, `language`, `settings` and `sentences` are as in a new message.
     """
 
     id: MessageId
@@ -82,6 +84,7 @@ class RegenerateBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     time_zone: TextHint = None
     language: TextHint = None
     settings: dict[str, msgspec.Raw] | None = None
+    sentences: bool = False
 
 
 class ChooseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,11 +97,22 @@ class ChooseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: PlayerName | None = None
 
 
+class SentenceOfReply(msgspec.Struct, frozen=True):
+    """A sentence of a reply, without the white space around it.
+
+    `emotion` is the one of the companion's that it was marked with, or that was marked last before.
+    """
+
+    text: str
+    emotion: str | UnsetType = UNSET
+
+
 class Reply(msgspec.Struct, frozen=True):
     """What a companion said; a reply that `failed` or was `cancelled` is not complete.
 
     It is number `index`, from 0, of the `count` replies to its message that can be chosen among. If
-    it is `cut_off`, it was ended by its token limit.
+    it is `cut_off`, it was ended by its token limit. `emotion` is the first that the text was
+    marked with, if any; `sentences` are left out unless they are asked for.
     """
 
     companion: str
@@ -107,6 +121,8 @@ class Reply(msgspec.Struct, frozen=True):
     index: int = 0
     count: int = 1
     cut_off: bool = False
+    emotion: str | UnsetType = UNSET
+    sentences: list[SentenceOfReply] | UnsetType = UNSET
 
 
 class ChosenAnswer(msgspec.Struct, frozen=True):
@@ -174,11 +190,21 @@ class ReplyPiece(msgspec.Struct, frozen=True, tag="response.output_text.delta"):
     delta: str
 
 
+class ReplySentence(msgspec.Struct, frozen=True, tag="response.sentence"):
+    """Number `index`, from 0, of the sentences of the reply is whole; only if that is asked for."""
+
+    response_id: str
+    index: int
+    text: str
+    emotion: str | UnsetType = UNSET
+
+
 class ReplyDone(msgspec.Struct, frozen=True, tag="response.done"):
     """The reply has ended, and is stored as far as it came; `error` is why it failed.
 
     It is number `index`, from 0, of the `count` replies to its message that can be chosen among. It
     uses the memories with the ids `used`. If it is `cut_off`, it was ended by its token limit.
+    `emotion` is the first that it was marked with, if any, `companion` who replies.
     """
 
     response_id: str
@@ -190,6 +216,8 @@ class ReplyDone(msgspec.Struct, frozen=True, tag="response.done"):
     count: int = 1
     used: list[str] = []
     cut_off: bool = False
+    emotion: str | UnsetType = UNSET
+    companion: str | None = None
 
 
 class TurnFailed(msgspec.Struct, frozen=True, tag="error"):
@@ -198,4 +226,6 @@ class TurnFailed(msgspec.Struct, frozen=True, tag="error"):
     error: ErrorDetail
 
 
-StreamEvent = TurnAccepted | TurnContext | ReplyCreated | ReplyPiece | ReplyDone | TurnFailed
+StreamEvent = (
+    TurnAccepted | TurnContext | ReplyCreated | ReplyPiece | ReplySentence | ReplyDone | TurnFailed
+)

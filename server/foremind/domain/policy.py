@@ -114,6 +114,7 @@ class LayerPolicy:
     profile: ProfileRules
     prompts: Prompts
     behaviours: tuple[Behaviour, ...]
+    emotions: tuple[str, ...]
 
     def on(self, layer: LayerName) -> bool:
         """Return whether a layer is enabled."""

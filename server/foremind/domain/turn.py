@@ -229,6 +229,15 @@ MAX_REPLIES = 20
 
 
 @dataclass(frozen=True, slots=True)
+class SpokenSentence:
+    """Number `index`, from 0, of the sentences of a reply; `emotion` as the model marked it."""
+
+    index: int
+    text: str
+    emotion: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class MadeReply:
     """A reply that was made to a message; `position` rises with each one made to it."""
 

@@ -9,7 +9,7 @@ import msgspec
 
 from foremind.domain.errors import ForemindError
 from foremind.domain.memory import LoreView, MemoryView
-from foremind.domain.turn import Outcome, Speaker, SpeculativeWork, Status
+from foremind.domain.turn import Outcome, Speaker, SpeculativeWork, SpokenSentence, Status
 from foremind.domain.user import NO_HINTS, PlayerHints
 
 #: The session that a turn belongs to: the one that goes on, if any; one that begins; or this one.
@@ -39,6 +39,7 @@ class TurnRequest:
             text, and the id is that of the request.
         begun: how the reply begins; only what follows is made, and sent.
         attached: passages that belong to the message; the prompt has them, and they are not stored.
+        sentences: whether each sentence of the reply is told once it is whole.
     """
 
     companion: str
@@ -53,6 +54,7 @@ class TurnRequest:
     regenerates: str | None = None
     begun: str = ""
     attached: str = ""
+    sentences: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ class TurnDone:
         error: why it `failed`.
         used: the ids of the recalled memories that it uses.
         cut_off: whether its token limit ended it.
+        emotion: the first that it was marked with.
     """
 
     status: Status
@@ -162,6 +165,7 @@ class TurnDone:
     count: int = 1
     used: tuple[str, ...] = ()
     cut_off: bool = False
+    emotion: str | None = None
 
 
-TurnEvent = TurnBegun | TurnReply | TurnPiece | TurnDone
+TurnEvent = TurnBegun | TurnReply | TurnPiece | SpokenSentence | TurnDone

@@ -11,8 +11,10 @@ import structlog
 
 from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError
+from foremind.domain.turn import SpokenSentence
 from foremind.llm.chat_model import ChatModel, CutOffText, LoopedText, RestartedText
 from foremind.llm.prompt.assembly import AssembledPrompt
+from foremind.llm.speech import EmotionMarks, SpokenSentences, without_marks
 from foremind.runtime.supervision import begin
 
 ReplyStatus = Literal["completed", "cancelled", "failed"]
@@ -30,7 +32,7 @@ class ReplyResult:
     """How a reply ended; `text` is what the client was sent, without what was discarded.
 
     `looped` says that it was stopped in a loop; it is not remembered then. `cut_off` says that its
-    token limit ended it.
+    token limit ended it. `emotion` is the first that it was marked with.
     """
 
     status: ReplyStatus
@@ -39,13 +41,14 @@ class ReplyResult:
     error: ForemindError | None
     looped: bool = False
     cut_off: bool = False
+    emotion: str | None = None
 
 
 class GatedReply:
     """A chat model generating one reply in its own task.
 
     The request to the model starts at once; its pieces are buffered until `open_gate`, so that
-    nothing unconfirmed reaches the client.
+    nothing unconfirmed reaches the client. Marks of emotions are no part of its text.
     """
 
     def __init__(
@@ -66,11 +69,20 @@ class GatedReply:
         self._emitted: list[str] = []
         self._first_token_at: float | None = None
         self._looped = self._cut_off = False
+        self._marks = self._new_marks()
+        self._sentences: SpokenSentences | None = None
+        self._on_sentence: Callable[[SpokenSentence], None] = lambda _: None
         #: Ends with the reply.
         self.task = begin(self._generate(), "reply")
 
-    def open_gate(self) -> None:
-        """Emit the buffered pieces, and from now on every piece as it arrives."""
+    def open_gate(self, on_sentence: Callable[[SpokenSentence], None] | None = None) -> None:
+        """Emit the buffered pieces, and from now on every piece as it arrives.
+
+        Args:
+            on_sentence: called with each sentence as soon as it is whole; None if nobody asks.
+        """
+        if on_sentence is not None:
+            self._sentences, self._on_sentence = SpokenSentences(self._marks), on_sentence
         self._gate.set()
         for piece in self._buffered:
             self._emit(piece)
@@ -88,7 +100,10 @@ class GatedReply:
         self.task.cancel()
 
     async def result(self) -> ReplyResult:
-        """Wait for the end. Cancelling this call does not stop the reply."""
+        """Wait for the end. Cancelling this call does not stop the reply.
+
+        With that of a reply that is `completed`, its last sentence is whole.
+        """
         await asyncio.wait({self.task})
         status: ReplyStatus = "completed"
         error: ForemindError | None = None
@@ -98,7 +113,14 @@ class GatedReply:
             status = "failed"
             error = _as_foremind_error(failure)
         text = "".join(self._emitted)
-        return ReplyResult(status, text, self._first_token_at, error, self._looped, self._cut_off)
+        if self._sentences is not None and status == "completed":
+            for sentence in self._sentences.end(text):
+                self._on_sentence(sentence)
+            self._sentences = None
+        emotion = None if self._marks is None else self._marks.first
+        return ReplyResult(
+            status, text, self._first_token_at, error, self._looped, self._cut_off, emotion
+        )
 
     async def _generate(self) -> None:
         async with aclosing(self.model.stream_reply(self.prompt)) as pieces:
@@ -106,20 +128,38 @@ class GatedReply:
                 piece = str(received)  # no subclass, which cannot be encoded
                 if isinstance(received, LoopedText):
                     await self._gate.wait()  # its pieces are sent, and then replaced
-                    self._emitted, self._looped = [piece], True
+                    self._emitted = [without_marks(piece, self.prompt.emotions)]
+                    self._looped = True
                     return
                 self._cut_off = isinstance(received, CutOffText)
                 if isinstance(received, RestartedText):
-                    self._emitted.clear()
-                    self._buffered.clear()
-                if not piece:
-                    continue
-                if self._gate.is_set():
-                    self._emit(piece)
-                else:
-                    self._buffered.append(piece)
-                    if self._buffer_full():
-                        await self._gate.wait()
+                    self._restart()
+                await self._pass(piece if self._marks is None else self._marks.feed(piece))
+        if self._marks is not None:
+            await self._pass(self._marks.end())
+
+    async def _pass(self, piece: str) -> None:
+        """Emit a piece, or buffer it, waiting for the gate if that is too much."""
+        if not piece:
+            return
+        if self._gate.is_set():
+            self._emit(piece)
+        else:
+            self._buffered.append(piece)
+            if self._buffer_full():
+                await self._gate.wait()
+
+    def _restart(self) -> None:
+        """Forget what was said: it turned out not to belong to the reply."""
+        self._emitted.clear()
+        self._buffered.clear()
+        self._marks = self._new_marks()
+        if self._sentences is not None:
+            self._sentences.restart(self._marks)
+
+    def _new_marks(self) -> EmotionMarks | None:
+        emotions = self.prompt.emotions
+        return EmotionMarks(emotions) if emotions and self.model.is_generative else None
 
     def _buffer_full(self) -> bool:
         if len(self._buffered) >= _MAX_BUFFERED_PIECES:
@@ -131,6 +171,9 @@ class GatedReply:
             self._first_token_at = self._clock.monotonic()
         self._emitted.append(piece)
         self._on_piece(piece)
+        if self._sentences is not None:
+            for sentence in self._sentences.feed(piece):
+                self._on_sentence(sentence)
 
 
 def _as_foremind_error(failure: BaseException) -> ForemindError:

@@ -168,7 +168,7 @@ class Handshake:
                 await session.read_history()
 
     async def update(self, session: Session, message: SessionUpdate) -> None:
-        """Apply `session.update`: a fresh token, a state patch, whether contexts are reported.
+        """Apply `session.update`: a fresh token, a state patch, what is reported.
 
         Raises:
             InvalidMessage: there is nothing to do, or a field is wrong.
@@ -176,8 +176,10 @@ class Handshake:
             NotAllowed: the token belongs to another user, or lacks the companion or scope.
             Draining, NotFound, StorageUnavailable: the client may retry.
         """
-        if message.token is None and message.state is None and message.contexts is None:
-            raise InvalidMessage("token: expected a token, a state or contexts", param="token")
+        if (message.token, message.state, message.contexts, message.sentences) == (None,) * 4:
+            raise InvalidMessage(
+                "token: expected a token, a state, contexts or sentences", param="token"
+            )
         if message.token is not None:
             await self._renew(session, message.token)
         if message.state is not None:
@@ -185,6 +187,8 @@ class Handshake:
             await session.change_state(message.state)
         if message.contexts is not None:
             session.client.wants_contexts = message.contexts
+        if message.sentences is not None:
+            session.client.wants_sentences = message.sentences
         session.send_updated(message.event_id)
 
     def _check_owner(
@@ -346,6 +350,7 @@ def _apply(message: SessionOpen, session: Session) -> None:
     """Record what the client of a session does, and what it wants."""
     session.follows, session.stays = bool(message.follow), bool(message.redirected)
     session.client.wants_contexts = message.contexts is not False
+    session.client.wants_sentences = message.sentences is True
 
 
 def _check_greeting(message: SessionOpen, companion: Companion) -> None:

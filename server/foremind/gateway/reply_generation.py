@@ -5,22 +5,24 @@ from dataclasses import dataclass
 from functools import partial
 
 import structlog
+from msgspec import UNSET
 
 from foremind.domain.errors import ForemindError
 from foremind.domain.policy import LayerPolicy, Policy
-from foremind.domain.turn import SpeculativeWork, StoredTurn
+from foremind.domain.turn import SpeculativeWork, SpokenSentence, StoredTurn
 from foremind.gateway.conversation import LiveConversation, SessionLore
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
 from foremind.gateway.protocol.client_messages import MessageSend
 from foremind.gateway.protocol.decoding import DecodingProblem, error_body
 from foremind.gateway.protocol.server_events import (
     BehaviourDone,
-    Event,
     ResponseCreated,
     ResponseDelta,
     ResponseDone,
+    ResponseSentence,
     ResponseTimings,
 )
+from foremind.gateway.session_client import SessionClient
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.speculation import SpeculativeGeneration
@@ -133,7 +135,7 @@ class ReplyGeneration:
 
     Args:
         lore: returns what a draft activates of the companion's lorebook.
-        emit: sends an event to the client.
+        client: is sent what happens.
     """
 
     def __init__(
@@ -142,13 +144,14 @@ class ReplyGeneration:
         services: SessionServices,
         session_policy: SessionPolicy,
         lore: SessionLore,
-        emit: Callable[[Event], None],
+        client: SessionClient,
     ) -> None:
         self._conversation = conversation
         self._services = services
         self._session_policy = session_policy
         self._lore = lore
-        self._emit = emit
+        self._client = client
+        self._emit = client.emit
         #: The reply in progress.
         self.current: GatedReply | None = None
         relationship_id = conversation.opened.relationship_id
@@ -235,7 +238,8 @@ class ReplyGeneration:
         if superseded or erased:
             reply.cancel()
         if not erased:
-            reply.open_gate()
+            wanted = self._client.wants_sentences
+            reply.open_gate(partial(self._on_sentence, reply.id) if wanted else None)
         result = await reply.result()
         self.current = None
         return result
@@ -272,6 +276,7 @@ class ReplyGeneration:
                 count=turn.stored.alternatives + 1,
                 used=[str(memory_id) for memory_id in used],
                 cut_off=result.cut_off,
+                emotion=result.emotion or UNSET,
             )
         )
         self._log_end(turn, result, first_token_s, total_s)
@@ -367,6 +372,16 @@ class ReplyGeneration:
         )
         return build_prompt(
             self._session_policy.companion, policy, snapshot, standing, context, text, lore
+        )
+
+    def _on_sentence(self, response_id: str, sentence: SpokenSentence) -> None:
+        self._emit(
+            ResponseSentence(
+                response_id=response_id,
+                index=sentence.index,
+                text=sentence.text,
+                emotion=sentence.emotion or UNSET,
+            )
         )
 
     def _on_piece(self, piece: str) -> None:

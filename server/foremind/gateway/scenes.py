@@ -15,6 +15,7 @@ from uuid import uuid4
 import msgspec
 import structlog
 from cachetools import LRUCache
+from msgspec import UNSET
 
 from foremind.auth.principal import Principal
 from foremind.domain.announcements import AccessRevoked, Announcement, UserErased, WorldChanged
@@ -418,6 +419,7 @@ def _done(
         error=None if result.error is None else error_body(result.error, DecodingProblem()),
         message_id=exchange.speech.id,
         used=[str(memory_id) for memory_id in used],
+        emotion=result.emotion or UNSET,
         companion=slug,
         cut_off=result.cut_off,
     )

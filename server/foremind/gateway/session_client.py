@@ -86,6 +86,8 @@ class SessionClient:
         self.origin = uuid4().hex
         #: Whether it wants `context.ready`.
         self.wants_contexts = True
+        #: Whether it wants `response.sentence`.
+        self.wants_sentences = False
         self._stream = stream
         self._session_policy = session_policy
         self._contexts = services.context.cache

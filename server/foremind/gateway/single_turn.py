@@ -21,7 +21,7 @@ from foremind.domain.errors import (
     Overloaded,
     RateLimited,
 )
-from foremind.domain.turn import Status
+from foremind.domain.turn import SpokenSentence, Status
 from foremind.domain.turn_request import (
     ChoiceRequest,
     ChosenReply,
@@ -55,6 +55,7 @@ from foremind.gateway.protocol.server_events import (
     ResponseCreated,
     ResponseDelta,
     ResponseDone,
+    ResponseSentence,
 )
 from foremind.gateway.reply_generation import RunningTurn
 from foremind.gateway.session import Session
@@ -63,10 +64,17 @@ from foremind.gateway.session_registry import SessionRegistry
 from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import counter_for
+from foremind.llm.speech import SpokenSentences
 from foremind.runtime.supervision import run_or_offload
 
 _Answer = (
-    MessageAccepted | ResponseCreated | ResponseDelta | ResponseDone | ResponseChosen | ErrorEvent
+    MessageAccepted
+    | ResponseCreated
+    | ResponseDelta
+    | ResponseSentence
+    | ResponseDone
+    | ResponseChosen
+    | ErrorEvent
 )
 _MAX_WAITING = 8192  # answers; a piece is about one token
 
@@ -163,6 +171,10 @@ class TurnOutcome:
                 case ResponseDelta():
                     self._waiting_bytes -= _size_of(answer)
                     yield TurnPiece(answer.delta)
+                case ResponseSentence():
+                    self._waiting_bytes -= _size_of(answer)
+                    emotion = answer.emotion or None
+                    yield SpokenSentence(answer.index, answer.text, emotion)
                 case ResponseDone():
                     yield await self._done(answer)
                     return
@@ -198,6 +210,7 @@ class TurnOutcome:
             done.count,
             tuple(done.used),
             done.cut_off,
+            done.emotion or None,
         )
 
     async def _answered_elsewhere(self, accepted: MessageAccepted) -> AsyncIterator[TurnEvent]:
@@ -226,6 +239,9 @@ class TurnOutcome:
             raise NotFound("id: this message or its reply was erased", param="id")
         yield TurnReply(reply.index, reply.count)
         yield TurnPiece(reply.content)
+        if self._session.client.wants_sentences:
+            for sentence in SpokenSentences(None).end(reply.content):
+                yield sentence
         tokens = await self._tokens(reply.content)
         yield TurnDone(reply.status, reply.content, tokens, index=reply.index, count=reply.count)
 
@@ -235,7 +251,12 @@ class TurnOutcome:
 
 
 def _size_of(answer: _Answer) -> int:
-    return len(answer.delta.encode()) if isinstance(answer, ResponseDelta) else 0
+    match answer:
+        case ResponseDelta():
+            return len(answer.delta.encode())
+        case ResponseSentence():
+            return len(answer.text.encode())
+    return 0
 
 
 def _closed(code: int, reason: str) -> ForemindError:
@@ -267,7 +288,8 @@ class SingleTurns:
     ) -> AsyncIterator[AsyncIterator[TurnEvent]]:
         """Admit a message, send it, and yield what comes of it.
 
-        That is `TurnBegun`, `TurnReply`, then `TurnPiece`s, then `TurnDone`.
+        That is `TurnBegun`, `TurnReply`, then `TurnPiece`s, then `TurnDone`; in between each
+        `SpokenSentence`, if that is asked for.
 
         Leaving the block before `TurnDone` stops the reply; what came of it is stored. The iterator
         raises the same errors as this method.
@@ -358,6 +380,7 @@ class SingleTurns:
             request.earlier,
         )
         session.add_to_turn(request.begun, request.attached)
+        session.client.wants_sentences = request.sentences
         answer = TurnOutcome(self._services, session, regenerates=request.regenerates is not None)
         try:
             session.watch_replies(answer.on_reply)

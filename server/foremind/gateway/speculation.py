@@ -117,6 +117,7 @@ def _shares_prefix(earlier: Prompt, new: Prompt) -> bool:
         and earlier.history == new.history  # unanswered turns are part of the last message
         and earlier.instructions == new.instructions
         and earlier.closing == new.closing
+        and earlier.emotions == new.emotions
         and earlier.lore.at("depth") == new.lore.at("depth")  # some is before the last message
         and _state_sections(earlier) == _state_sections(new)
         and earlier.now.date() == new.now.date()

@@ -80,6 +80,83 @@ def whole_sentences(text: str) -> str:
     return text[:end]
 
 
+_STREAM_END = re.compile(
+    r"""(?P<stop>[.!?…؟۔।]+)(?P<closing>["'”’»›)\]*_~]*)\s+|[。！？｡]+["'”’」』）】]*\s*|\n\s*"""
+)
+_ELLIPSIS = re.compile(r"(?:\.\.|…)\Z")
+# "am 3. Oktober", "1. A list": what may be an ordinal goes on.
+_ORDINAL = re.compile(r"(?<![\d.,:])\d{1,2}\.\Z")
+_INITIAL_CHARS = 3  # that tell whether another initial follows
+_LONGEST, _LONGEST_UNSPACED = 300, 80  # characters that are spoken at once without an end
+_CLAUSE_END = re.compile(r"[,;:–—]\s+|[，、；：]")
+_WORD_END = re.compile(r"\s+")
+
+
+class SentenceStream:
+    """Splits a text that arrives in pieces into sentences, to be spoken one by one.
+
+    A sentence is whole once what follows it has begun and shows that it does not go on: after
+    abbreviations, initials, ordinals, decimals and ellipses it may. One that is very long, as in a
+    language without full stops, is split between clauses or words.
+    """
+
+    def __init__(self) -> None:
+        self._text = ""
+
+    def feed(self, piece: str) -> list[str]:
+        """Return the sentences that are whole now; joined they are the text so far."""
+        self._text += piece
+        sentences: list[str] = []
+        start = 0
+        for match in _STREAM_END.finditer(self._text):
+            end = match.end()
+            said = self._text[start:end]
+            if end == len(self._text) and "\n" not in match[0]:
+                break  # what follows decides
+            ends = self._ends(match, said)
+            if ends is None:
+                break
+            if ends:
+                sentences.append(said)
+                start = end
+        self._text = self._text[start:]
+        while cut := _long_part(self._text):
+            sentences.append(self._text[:cut])
+            self._text = self._text[cut:]
+        return sentences
+
+    def end(self) -> list[str]:
+        """Return the rest of the text, if there is any."""
+        rest, self._text = self._text, ""
+        return [rest] if rest.strip() else []
+
+    def _ends(self, match: re.Match[str], said: str) -> bool | None:
+        """Return whether a sentence ends with a match, None if more must arrive to tell."""
+        if not any(char.isalnum() for char in said):
+            return False
+        if match["stop"] is None or "\n" in match[0]:
+            return True
+        text, following = self._text, self._text[match.end() :]
+        before = text[max(0, match.end("stop") - _MOST_LOOKED_BACK) : match.end("stop")]
+        if match["stop"] == "." and _INITIAL.search(before) and len(following) < _INITIAL_CHARS:
+            return None
+        if _ORDINAL.search(before) or _goes_on(text, match.end("stop"), match.end()):
+            return False
+        return not (following[0].islower() and (match["closing"] or _ELLIPSIS.search(before)))
+
+
+def _long_part(text: str) -> int:
+    """Return how much of the beginning of a sentence is spoken by itself; 0 if it is not long."""
+    longest = _LONGEST_UNSPACED if 2 * unspaced_chars(text) > len(text) else _LONGEST
+    if len(text) <= longest:
+        return 0
+    for pattern in (_CLAUSE_END, _WORD_END):
+        ends = [match.end() for match in pattern.finditer(text, longest // 4, longest)]
+        if ends:
+            return ends[-1]
+    return longest
+
+
 def _goes_on(text: str, end: int, next_start: int) -> bool:
     """Return whether a sentence goes on after a full stop that ends at `end`."""
     if not text.endswith(".", 0, end) or "\n" in text[end:next_start]:

@@ -94,6 +94,16 @@ ExtraField = Annotated[
         100,
     ),
 ]
+# What the mark of an emotion is made of besides its name.
+_MARKING = r"\s\[\](){}<>*_:：（）［］【】《》/"
+EmotionName = Annotated[
+    str,
+    _matching(
+        rf"^[^{_MARKING}]+(?: [^{_MARKING}]+)*$(?!\n)",
+        "words without brackets, colons, slashes, asterisks and underscores",
+        40,
+    ),
+]
 # Any other variable may hold a secret that must not reach the companion's model server.
 KeyVariable = Annotated[str, Meta(pattern=f"^{KEY_PREFIX}[A-Za-z0-9_]{{1,100}}$(?!\\n)")]
 
@@ -638,6 +648,15 @@ class NarrowSettings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[Behaviour, ...],
         Meta(max_length=100),
         _setting("instructions for the model, and when they apply", "companion"),
+    ] = ()
+    emotions: Annotated[
+        tuple[EmotionName, ...],
+        Meta(max_length=40),
+        _setting(
+            "emotions that the model is asked to mark sentences with, such as `calm` and `happy`; "
+            "clients are told them apart from the text. Empty: none",
+            "companion",
+        ),
     ] = ()
     llm_key_env: Annotated[
         KeyVariable | None,

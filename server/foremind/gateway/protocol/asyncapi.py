@@ -41,6 +41,7 @@ from foremind.gateway.protocol.server_events import (
     ResponseCreated,
     ResponseDelta,
     ResponseDone,
+    ResponseSentence,
     ResponseTimings,
     SceneEvent,
     SceneMember,
@@ -76,6 +77,7 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
             "…",
             StatePatch(task="Find the lost compass", flags={"door_open": True}),
             contexts=True,
+            sentences=True,
             event_id="e1",
         ),
         DraftUpdate(text="What did I promise?"),
@@ -144,6 +146,9 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
         MessageAccepted(seq=3, id="m1", turn_id="12", duplicate=False, context="hit", ready_ms=0.2),
         ResponseCreated(seq=4, response_id=_RESPONSE, message_id="m1"),
         ResponseDelta(seq=5, response_id=_RESPONSE, delta="You "),
+        ResponseSentence(
+            seq=8, response_id=_RESPONSE, index=0, text="You promised to help.", emotion="happy"
+        ),
         ResponseDone(
             seq=9,
             response_id=_RESPONSE,
@@ -244,11 +249,20 @@ def asyncapi() -> dict[str, Any]:
         (*messages, Resume, *events), ref_template="#/components/schemas/{name}"
     )
     _, sent_by_clients = msgspec.json.schema_components((*messages, Resume))
+    left_out: dict[str, set[str]] = {
+        event.__name__: {
+            field.encode_name
+            for field in msgspec.structs.fields(event)
+            if field.default is msgspec.UNSET
+        }
+        for event in events
+    }
     for name, schema in schemas.items():
         schema["description"] = inspect.cleandoc(schema["description"])
         if name not in sent_by_clients:
-            # Defaults are sent too: clients can rely on every field.
-            schema["required"] = list(schema["properties"])
+            # Defaults are sent too: clients can rely on every field but those that may be unset.
+            unset = left_out.get(name, set())
+            schema["required"] = [field for field in schema["properties"] if field not in unset]
     return {
         "asyncapi": "3.0.0",
         "info": {

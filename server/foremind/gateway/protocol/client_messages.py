@@ -59,6 +59,7 @@ class SessionOpen(Struct, frozen=True, tag="session.open"):
     own, others are the alternate greetings of its character card.
 
     `contexts` states whether `context.ready` is to be sent; it is, unless that is false.
+    `sentences` states whether `response.sentence` is; it is not, unless that is true.
 
     With `world` and `scene` the player joins a scene of a world, in which a game server has put it,
     instead of talking to a companion alone.
@@ -75,6 +76,7 @@ class SessionOpen(Struct, frozen=True, tag="session.open"):
     redirected: bool | None = None
     greeting: Annotated[int, Meta(ge=0, le=2**31)] | None = None
     contexts: bool | None = None
+    sentences: bool | None = None
     world: Identifier | None = None
     scene: Identifier | None = None
     event_id: Identifier | None = None
@@ -85,12 +87,14 @@ class SessionUpdate(Struct, frozen=True, tag="session.update"):
 
     The token must belong to the same user; its scopes apply at once. The state is a merge patch:
     fields that are not named stay, null removes one. It applies to every later message and is
-    cleared when the session ends. `contexts` states whether `context.ready` is sent from now on.
+    cleared when the session ends. `contexts` states whether `context.ready` is sent from now on,
+    `sentences` whether `response.sentence` is, from the next reply on.
     """
 
     token: str | None = None
     state: StatePatch | None = None
     contexts: bool | None = None
+    sentences: bool | None = None
     event_id: Identifier | None = None
 
 

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from foremind.domain.memory import LoreView, MemoryView
 from foremind.domain.session_state import NO_STATE, SessionState
@@ -211,11 +211,25 @@ class ResponseDelta(Event, tag="response.output_text.delta", kw_only=True):
     delta: str
 
 
+class ResponseSentence(Event, tag="response.sentence", kw_only=True):
+    """Number `index`, from 0, of the reply's sentences is whole; sent to clients that ask for it.
+
+    `text` is without the white space around it. `emotion` is the one of the companion's that it was
+    marked with, or that was marked last before; there is none without such a mark.
+    """
+
+    response_id: str
+    index: int
+    text: str
+    emotion: str | UnsetType = UNSET
+
+
 class ResponseDone(Event, tag="response.done", kw_only=True):
     """The reply has ended; `error` is set if it `failed`.
 
     `used` are the ids of the recalled memories that the text takes something of. If it is
-    `cut_off`, it was ended by its token limit. The other fields are as when it began.
+    `cut_off`, it was ended by its token limit. `emotion` is the first that the text was marked
+    with, if any. The other fields are as when it began.
     """
 
     response_id: str
@@ -229,6 +243,7 @@ class ResponseDone(Event, tag="response.done", kw_only=True):
     used: list[str] = []
     companion: str | None = None
     cut_off: bool = False
+    emotion: str | UnsetType = UNSET
 
 
 class ResponseChosen(Event, tag="response.chosen", kw_only=True):

@@ -128,7 +128,7 @@ class Answering:
         #: Called with each reply that is about to be sent; set by whoever needs its prompt.
         self.on_reply: Callable[[RunningTurn], None] = lambda _: None
         self._clock = services.runtime.clock
-        self.replies = ReplyGeneration(conversation, services, session_policy, lore, client.emit)
+        self.replies = ReplyGeneration(conversation, services, session_policy, lore, client)
         self.queue = RequestQueue()
         self.answered = AnsweredMessages()
 

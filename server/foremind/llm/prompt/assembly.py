@@ -15,7 +15,7 @@ from foremind.llm.prompt.token_budget import BudgetShare, allocate_tokens
 from foremind.llm.prompt.token_counter import CountTokens, counter_for
 from foremind.lore.activation import NO_LORE, ActiveLore
 from foremind.text.languages.language_files import ENGLISH
-from foremind.text.languages.prompt_words import date_in, prompt_words
+from foremind.text.languages.prompt_words import date_in, emotions_in, prompt_words
 from foremind.text.sentences import sentence_keys_in
 from foremind.text.tokenization import words_of
 
@@ -62,6 +62,7 @@ MAX_TURNS = 400  # of a session that are kept for a prompt, however many fit
 _CHARS_PER_TOKEN = 16  # upper bound for any text
 _ROLE_TOKENS = 4  # of a message's role markers
 _DATE_TOKENS = 16  # of today's date
+_INSTRUCTION_TOKENS = 10  # of the tags around instructions
 _LORE_TAG_TOKENS = 8  # of the tags or line breaks around an entry
 _MAX_COMPARED_CHARS = 2000  # of a message whose sentences are omitted from recalled layers
 _MIN_TURNS = 3  # that are always included
@@ -128,6 +129,8 @@ def assemble(
     instructions = [behaviour.instruction for behaviour in behaviours if not behaviour.after]
     turns = without_repeated(history, message) if policy.on("working") else ()
     fixed_tokens = _fixed_tokens(character, user_name, message, language, now, count)
+    if policy.emotions:
+        fixed_tokens += count(emotions_in(language, policy.emotions)) + _INSTRUCTION_TOKENS
     lore, lore_tokens = _fitting_lore(policy, lore, turns, fixed_tokens, count)
     allocation = _allocate(
         policy,
@@ -153,6 +156,7 @@ def assemble(
         lore=lore,
         closing=character.closing,
         language=language,
+        emotions=policy.emotions,
     )
     after = [behaviour for behaviour in behaviours if behaviour.after]
     return AssembledPrompt(prompt, allocation.tokens, after, allocation.spare, shares)

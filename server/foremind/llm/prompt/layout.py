@@ -24,7 +24,7 @@ from foremind.lore.book_fields import Role
 from foremind.lore.key_matcher import KeyMatcher
 from foremind.text.folding import visible
 from foremind.text.languages.language_files import ENGLISH
-from foremind.text.languages.prompt_words import date_in, prompt_words
+from foremind.text.languages.prompt_words import date_in, emotions_in, prompt_words
 from foremind.text.sentences import sentence_keys_in
 
 
@@ -80,7 +80,8 @@ class Prompt:
     that apply to it. `added` are sections that were recalled after the model had cached a prompt
     that ended with `recalled`, one tuple for each time. `lore` is what the message activates of the
     companion's lorebook; `closing` are its card's instructions that follow the history. `language`
-    is that of Foremind's own words: the rules and today's date.
+    is that of Foremind's own words: the rules and today's date. The reply may be marked with
+    `emotions`.
     """
 
     companion_name: str
@@ -97,6 +98,7 @@ class Prompt:
     lore: ActiveLore = NO_LORE
     closing: str = ""
     language: str = ENGLISH
+    emotions: tuple[str, ...] = ()
 
     @property
     def said(self) -> list[str]:
@@ -181,6 +183,8 @@ class Prompt:
         lines = [f"- {instruction.strip()}" for instruction in self.instructions]
         if self.closing:
             lines.insert(0, self.closing)
+        if self.emotions:
+            lines.append(f"- {emotions_in(self.language, self.emotions)}")
         if lines:
             blocks.append(_tagged("instructions", lines))
         blocks += [_tagged(section.layer, section.lines) for part in self.added for section in part]

@@ -109,6 +109,7 @@ LABELS = RECORD_LABELS | PROFILE_SLOTS.keys() | KINDS.keys()
 PLACES: Mapping[str, list[str]] = {
     "player": ["name"],
     "today": ["day", "month", "weekday", "year"],
+    "emotions": ["marks"],
     "lines.date": ["day", "month", "year"],
     "lines.dated": ["age", "date"],
     "lines.user_said": ["name", "when"],
@@ -164,6 +165,7 @@ class _PromptWordsInFile(msgspec.Struct, forbid_unknown_fields=True):
 
     player: str
     rules: str
+    emotions: str
     today: str
     weekdays: str
     months: str
@@ -204,14 +206,16 @@ class _LanguageFile(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class PromptWords:
-    """What a prompt says besides what was said: `player` has a place for the `{name}`, `today` for
-    `{weekday}`, `{day}`, `{month}` and `{year}`; the first weekday is Monday.
+    """What a prompt says besides what was said: `player` has a place for the `{name}`, `emotions`
+    for the `{marks}` of these, `today` for `{weekday}`, `{day}`, `{month}` and `{year}`; the first
+    weekday is Monday.
 
     `records`, `stand_in` and `labels` may lack some words.
     """
 
     player: str
     rules: str
+    emotions: str
     today: str
     weekdays: tuple[str, ...]
     months: tuple[str, ...]
@@ -331,7 +335,7 @@ def _prompt_words(name: str, file: _PromptWordsInFile) -> PromptWords:
             raise InvalidLanguageFile(
                 f"{name}: prompt.{field}: expected {count} words, not {len(words)}"
             )
-    texts = {"player": file.player, "today": file.today}
+    texts = {"player": file.player, "emotions": file.emotions, "today": file.today}
     texts |= {f"lines.{field}": text for field, text in msgspec.structs.asdict(file.lines).items()}
     optional: dict[str, msgspec.Struct] = {"records": file.records, "stand_in": file.stand_in}
     for table, own in optional.items():
@@ -351,6 +355,7 @@ def _prompt_words(name: str, file: _PromptWordsInFile) -> PromptWords:
     return PromptWords(
         file.player,
         file.rules,
+        file.emotions,
         file.today,
         weekdays,
         months,

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from string import Formatter
@@ -81,6 +81,12 @@ def date_in(language: str, day: datetime) -> str:
         month=words.months[day.month - 1],
         year=day.year,
     )
+
+
+def emotions_in(language: str, emotions: Sequence[str]) -> str:
+    """Return how a language model is asked to mark its sentences with emotions."""
+    marks = " ".join(f"[{emotion}]" for emotion in emotions)
+    return prompt_words(language).emotions.format(marks=marks)
 
 
 def day_in(language: str, day: datetime) -> str:

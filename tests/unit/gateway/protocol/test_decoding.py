@@ -87,13 +87,13 @@ _FRAMES: list[dict[str, Any]] = [
         "type": "session.open", "companion": "wren", "token": "t",
         "user": {"id": "ana", "name": "Ana"}, "time_zone": "Europe/Lisbon", "language": "pt",
         "consent": True, "resume": {"session_id": "s", "seq": 1}, "follow": True,
-        "redirected": False, "greeting": 1, "contexts": False, "world": "vale",
-        "scene": "tavern", "event_id": "e1",
+        "redirected": False, "greeting": 1, "contexts": False, "sentences": True,
+        "world": "vale", "scene": "tavern", "event_id": "e1",
     },
     {
         "type": "session.update", "token": "t",
         "state": {"task": "sailing", "flags": {"storm": True, "knots": 9}}, "contexts": False,
-        "event_id": "e1",
+        "sentences": True, "event_id": "e1",
     },
     {"type": "draft.update", "text": "Hello", "event_id": "e1"},
     {"type": "draft.clear", "event_id": "e1"},
@@ -140,7 +140,7 @@ def _accepts(path: str, wrong: str) -> bool:
         return wrong == "7"
     if path.startswith(("time_zone", "language", "resume")):  # hints, which are read later
         return True
-    booleans = ("consent", "contexts", "follow", "redirected", "remember")
+    booleans = ("consent", "contexts", "follow", "redirected", "remember", "sentences")
     return path in booleans and wrong == "true"
 
 

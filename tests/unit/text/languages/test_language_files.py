@@ -77,6 +77,7 @@ def test_an_invalid_file_is_named_with_its_field(content: str, message: str) -> 
 _WORDS = {
     "player": "{name} plays",
     "rules": "Quote.",
+    "emotions": "Feel {marks}",
     "today": "{weekday} {day} {month} {year}",
     "weekdays": "A B C D E F G",
     "months": "A B C D E F G H I J K L",
