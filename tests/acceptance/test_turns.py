@@ -166,7 +166,7 @@ async def test_a_turn_is_streamed_with_the_events_of_the_socket(
     assert done == {
         "type": "response.done", "response_id": response_id, "status": "completed",
         "text": "Of course.", "error": None, "message_id": "t1", "index": 0, "count": 1,
-        "used": [], "cut_off": False,
+        "used": [], "cut_off": False, "companion": "wren",
     }  # fmt: skip
     async with door.stream("Good morning") as stream:
         repeated = [event async for event in stream]
@@ -369,12 +369,12 @@ async def test_a_host_that_is_shown_memories_leaves_a_trace(
 
 
 async def test_what_is_wrong_is_refused_by_name(start: StartServer, model: ScriptedModel) -> None:
-    """Nothing is stored of it. Fields that later versions will have are not ignored."""
+    """Nothing is stored of it. What belongs to worlds needs one."""
     door = await door_to(await start(llm_url=model.url))
     for fields, status, param in (
         ({"user": None}, 401, "user"),
         ({"user": ".."}, 400, "user"),
-        ({"world": "harbour"}, 400, "world"),
+        ({"world": "harbour"}, 400, "scene"),
         ({"scene": {"place": "quay"}}, 400, "scene"),
         ({"to": ["rook"]}, 400, "to"),
         ({"companion": "nobody"}, 404, "companion"),
