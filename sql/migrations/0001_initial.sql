@@ -34,11 +34,8 @@ CREATE TABLE users (
     -- The player's language by the first subtag of its BCP 47 tag, if a client has stated it.
     language text,
     -- The region of that tag, in upper case: it decides which day "03/04/2026" is.
-    region text,
-    -- Of an account of a player in a world: the timeline that it is in.
-    timeline_id bigint
+    region text
 );
-CREATE INDEX users_by_timeline ON users (timeline_id) WHERE timeline_id IS NOT NULL;
 
 -- One user with one companion: the unit of memory.
 CREATE TABLE relationships (
@@ -480,6 +477,7 @@ CREATE TABLE timelines (
     begun_seq bigint NOT NULL
 );
 CREATE INDEX timelines_by_world ON timelines (world);
+CREATE INDEX timelines_by_ancestor ON timelines USING gin (ancestors);
 
 CREATE TABLE worlds (
     name text PRIMARY KEY,
@@ -489,6 +487,8 @@ CREATE TABLE worlds (
     next_seq bigint NOT NULL DEFAULT 1,
     -- Incremented by every change of its clock, scenes, rules and timeline.
     version bigint NOT NULL DEFAULT 1,
+    -- Incremented whenever something that happened is forgotten.
+    erasures bigint NOT NULL DEFAULT 0,
     -- The time of the world at a real time, and how fast it passes.
     clock_time timestamptz NOT NULL,
     clock_set_at timestamptz NOT NULL,
@@ -657,6 +657,10 @@ RETURN nullif(current_setting('foremind.relationship', true), '')::bigint;
 CREATE FUNCTION foremind_copy() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
 RETURN nullif(current_setting('foremind.copy', true), '')::bigint;
 
+-- The relationships that the same mind had in earlier timelines.
+CREATE FUNCTION foremind_past() RETURNS bigint[] LANGUAGE sql STABLE PARALLEL SAFE
+RETURN coalesce(nullif(current_setting('foremind.past', true), ''), '{}')::bigint[];
+
 -- The timelines whose host a transaction acts for.
 CREATE FUNCTION foremind_timelines() RETURNS bigint[] LANGUAGE sql STABLE PARALLEL SAFE
 RETURN coalesce(nullif(current_setting('foremind.timelines', true), ''), '{}')::bigint[];
@@ -685,14 +689,16 @@ ALTER TABLE witnesses ENABLE ROW LEVEL SECURITY;
 ALTER TABLE witnesses FORCE ROW LEVEL SECURITY;
 CREATE POLICY of_relationship ON witnesses
     USING (
-        relationship_id = foremind_relationship() OR timeline_id = ANY (foremind_timelines())
+        relationship_id = foremind_relationship() OR relationship_id = ANY (foremind_past())
+        OR timeline_id = ANY (foremind_timelines())
     )
     WITH CHECK (timeline_id = ANY (foremind_timelines()));
 ALTER TABLE world_events ENABLE ROW LEVEL SECURITY;
 ALTER TABLE world_events FORCE ROW LEVEL SECURITY;
 CREATE POLICY of_witness ON world_events
     USING (
-        foremind_relationship() = ANY (witnesses) OR timeline_id = ANY (foremind_timelines())
+        foremind_relationship() = ANY (witnesses) OR witnesses && foremind_past()
+        OR timeline_id = ANY (foremind_timelines())
     );
 
 -- Copies what a relationship remembers to one that has nothing, with the same ids.

@@ -1,10 +1,7 @@
 -- name: find_world
 -- Reads a world, and the timelines that come before its own.
-SELECT world.name, world.timeline_id, timeline.ancestors, 
-    ARRAY(
-        SELECT past.begun_seq FROM timelines AS past
-        WHERE past.id = ANY (timeline.ancestors || timeline.id) ORDER BY past.begun_seq
-    ) AS beginnings, world.next_seq, world.version,
+SELECT world.name, world.timeline_id, timeline.ancestors, timeline.begun_seq, world.next_seq,
+    world.version, world.erasures,
     world.clock_time, world.clock_set_at, world.clock_factor, world.rules::text AS rules
 FROM worlds AS world JOIN timelines AS timeline ON timeline.id = world.timeline_id
 WHERE world.name = $1;
@@ -42,9 +39,9 @@ WHERE name = $1 RETURNING next_seq - $2 AS first;
 SELECT external_id, id FROM users WHERE external_id = ANY ($1::text[]);
 
 -- name: insert_accounts
--- Creates accounts, of players in a timeline or of a timeline; finds those created meanwhile.
-INSERT INTO users (external_id, name, timeline_id)
-SELECT external_id, name, $3::bigint FROM unnest($1::text[], $2::text[]) AS given (external_id, name)
+-- Creates accounts, and finds those that were created meanwhile.
+INSERT INTO users (external_id, name)
+SELECT external_id, name FROM unnest($1::text[], $2::text[]) AS given (external_id, name)
 ON CONFLICT (external_id) DO UPDATE SET name = excluded.name
 RETURNING external_id, id;
 
@@ -58,9 +55,17 @@ CROSS JOIN LATERAL (
 ) AS account
 ORDER BY timeline.id;
 
--- name: lock_worlds
--- Locks the worlds in which some timelines are going on, so that nothing happens there.
-SELECT name FROM worlds WHERE timeline_id = ANY ($1::bigint[]) ORDER BY name FOR NO KEY UPDATE;
+-- name: lock_family
+-- Locks the worlds whose past or present includes one of some timelines, in order.
+SELECT name FROM worlds
+WHERE timeline_id IN (
+    SELECT id FROM timelines WHERE id = ANY ($1::bigint[]) OR ancestors && $1::bigint[]
+)
+ORDER BY name FOR NO KEY UPDATE;
+
+-- name: count_erasure
+-- Records that something was forgotten in worlds, so that nothing that knew it happens any more.
+UPDATE worlds SET erasures = erasures + 1 WHERE name = ANY ($1::text[]);
 
 -- name: rename_accounts
 -- Gives accounts other ids.
@@ -151,11 +156,10 @@ SELECT given.source_timeline_id, given.source_seq, $1, given.seq
 FROM unnest($2::bigint[], $3::bigint[], $4::bigint[]) AS given (source_timeline_id, source_seq, seq)
 ON CONFLICT DO NOTHING;
 
--- name: lock_sources
--- Reads events by their ids, which nobody forgets until the transaction ends.
+-- name: remembered_events
+-- Reads events that are not forgotten by their ids.
 SELECT timeline_id, seq, id, memory_type, actor, chain FROM world_events
-WHERE timeline_id = ANY ($1::bigint[]) AND id = ANY ($2::text[]) AND forgotten_at IS NULL
-ORDER BY timeline_id, seq FOR KEY SHARE;
+WHERE timeline_id = ANY ($1::bigint[]) AND id = ANY ($2::text[]) AND forgotten_at IS NULL;
 
 -- name: insert_witnesses
 -- Stores who witnessed events, and how.
@@ -171,16 +175,18 @@ SELECT timeline_id, seq, id, type, memory_type, actor, actor_id, addressed, volu
 FROM world_events WHERE timeline_id = ANY ($1::bigint[]) AND id = ANY ($2::text[]) ORDER BY seq;
 
 -- name: witnessed_after
--- Lists what a relationship witnessed after an event.
+-- Lists what a mind witnessed after an event, in all timelines of its past.
 SELECT witness.how, event.timeline_id, event.seq, event.id, event.type, event.memory_type,
     event.actor, event.actor_id, event.addressed, event.volume, event.chain, event.content,
     event.fields::text AS fields, event.scene, event.place, event.happened_at,
     CASE WHEN event.vector_of = $4::text THEN event.vector END AS vector
-FROM witnesses AS witness
+FROM (
+    SELECT timeline_id, seq, how FROM witnesses
+    WHERE relationship_id = ANY ($1::bigint[]) AND seq > $2 ORDER BY seq LIMIT $3
+) AS witness
 JOIN world_events AS event
     ON event.timeline_id = witness.timeline_id AND event.seq = witness.seq
-WHERE witness.relationship_id = $1 AND witness.seq > $2
-ORDER BY witness.seq LIMIT $3;
+ORDER BY witness.seq;
 
 -- name: witnessed_last
 -- Lists the last that a relationship witnessed, the newest first.
@@ -290,9 +296,12 @@ ORDER BY turn.id;
 
 -- name: remaining_events
 -- Lists which of some events are not forgotten, and lets nobody do so until the transaction ends.
-SELECT id FROM world_events
-WHERE timeline_id = $1 AND seq = ANY ($2::bigint[]) AND forgotten_at IS NULL
-ORDER BY seq FOR KEY SHARE;
+SELECT event.timeline_id, event.seq
+FROM world_events AS event
+JOIN unnest($1::bigint[], $2::bigint[]) AS given (timeline_id, seq)
+    ON event.timeline_id = given.timeline_id AND event.seq = given.seq
+WHERE event.forgotten_at IS NULL
+ORDER BY event.timeline_id, event.seq FOR KEY SHARE OF event;
 
 -- name: events_named
 -- Finds events of some timelines by their ids.

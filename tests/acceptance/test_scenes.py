@@ -1,12 +1,16 @@
 """Scenes: players meet minds in a place of a world, over sockets and over HTTP."""
 
+import asyncio
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import pytest
 
 from foremind_client import Client
+from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.acceptance.hosting import hosting
+from tests.acceptance.test_identity import close_code
 from tests.conftest import PATIENCE, RunningServer, StartServer
 
 SECRET = "The treasure lies under the old mill"
@@ -185,3 +189,61 @@ async def test_who_answers_is_the_scene_s_to_say(
             }
             made = (await http.post("/v1/turns", json=turn)).json()
         assert [reply["companion"] for reply in made["replies"]] == answers
+
+
+@pytest.mark.parametrize("undoing", ["rollback", "erasure", "erasure of the message"])
+async def test_a_reply_that_knows_what_is_undone_is_not_stored(
+    start: StartServer, undoing: str
+) -> None:
+    """It was begun before; the player is told that it failed, and no mind knows it."""
+    release = asyncio.Event()
+    script = Script(reply=lambda _: ["I ", "remember ", SECRET], hold_before=release, hold_after=1)
+    async with scripted_model(script) as model:
+        server = await start(llm_url=model.url)
+        async with hosting(server, "mara") as host:
+            await host.scene("tavern", players=["ana"], minds=["mara"])
+            await host.request("POST", "/saves", {"name": "dusk"})
+            await host.report({"id": "e1", "type": "event", "text": SECRET, "scene": "tavern"})
+            ana = await join(server, "ana")
+            await ana.send_raw({"type": "message.send", "id": "m1", "text": "What lies there?"})
+            await until(ana, "response.output_text.delta")
+            if undoing == "rollback":
+                await host.request("POST", "/rollback", {"name": "dusk"})
+            else:
+                event = "e1" if undoing == "erasure" else quote("message:ana:m1")
+                await host.request("DELETE", f"/events/{event}")
+            release.set()
+            done = (await until(ana, "response.done"))[-1]
+            assert done["status"] == "failed"
+            assert "remember" not in await host.prompt("mara")
+            script.hold_before = None
+            await ana.send_raw({"type": "message.send", "id": "m2", "text": "And now?"})
+            assert (await until(ana, "response.done"))[-1]["status"] == "completed"
+
+
+async def test_an_erased_player_leaves_the_scene(start: StartServer) -> None:
+    """With what the player said, and what was said to the player; others stay."""
+    server = await start()
+    async with hosting(server, "mara") as host:
+        await host.scene("tavern", players=["ana", "bo"], minds=["mara"])
+        ana, bo = await join(server, "ana"), await join(server, "bo")
+        await bo.send_raw({"type": "message.send", "id": "m0", "text": "Good evening, Mara"})
+        for player in (ana, bo):
+            await until(player, "response.done")
+        before = await host.prompt("mara")
+        await ana.send_raw({"type": "message.send", "id": "m1", "text": SECRET, "to": "mara"})
+        await until(ana, "response.done")
+        assert "treasure" in await host.prompt("mara")
+        exported = await host.http.get("/v1/users/ana/export", params={"user": "ana"})
+        (played,) = exported.json()["worlds"]
+        witnessed = [event["text"] for event in played["witnessed"]]
+        assert witnessed[::2] == ["Good evening, Mara", SECRET]  # and what she answered
+        receipt = await host.http.delete("/v1/users/ana", params={"user": "ana"})
+        assert receipt.json()["minds"] == ["mara"]
+        assert receipt.json()["events"] == 2
+        assert await host.prompt("mara") == before
+        left = (await until(bo, "scene.state"))[-1]
+        assert [member["id"] for member in left["members"]] == ["bo", "mara"]
+        assert await close_code(ana) == 4403
+        again = await host.http.delete("/v1/users/ana", params={"user": "ana"})
+        assert again.status_code == 404

@@ -11,6 +11,7 @@ from typing import Any
 import asyncpg
 import httpx2
 import msgspec
+import numpy as np
 import pytest
 
 import foremind.memory.erase
@@ -140,13 +141,16 @@ async def play(core: Core, user: str) -> None:
         ],
         now,
     )
-    account = await worlds.account(begun.timeline, user)
+    account = await worlds.account(begun, user)
+    assert account is not None
     for mind in (
         relationship_id_of(begun.timeline, shared.id),
         relationship_id_of(account, own.id),
     ):
         await worlds.begin_mind(mind, None)
-        await worlds.perceive(mind, await worlds.witnessed(mind, 0, 10), {}, now)
+        witnessed = await worlds.witnessed([mind], 0, 10)
+        vectors = [np.ones(2, np.float32)] * len(witnessed)
+        await worlds.perceive(mind, witnessed, vectors, {}, now)
 
 
 async def left_of(core: Core, number: int, user: str) -> int:

@@ -16,11 +16,14 @@ import pytest
 from foremind.app.core import Core, core
 from foremind.domain.companion import CompanionFile
 from foremind.domain.errors import DatabaseUnsuitable
+from foremind.domain.relationship import relationship_id_of
 from foremind.domain.settings.settings import Secret, Settings
 from foremind.storage.database import Database
 from foremind.storage.named_queries import as_one_read, load_queries
+from foremind.storage.world_store import act_for
 from foremind_client import Client
 from foremind_eval.doubles.model_server import Script, scripted_model
+from tests.acceptance.hosting import hosting
 from tests.conftest import (
     PATIENCE,
     ROOT,
@@ -42,6 +45,8 @@ PROTECTED = (
     "records", "record_sources", "record_revisions", "audit",
     "session_states",
 )  # fmt: skip
+# What happened in worlds, which belongs to those who witnessed it.
+OF_WITNESSES = ("world_events", "witnesses")
 # Every text of a relationship contains its mark.
 MARK = re.compile(r"qz[a-z]+zq", re.IGNORECASE)
 
@@ -314,6 +319,54 @@ async def test_no_row_of_another_relationship_can_be_written(built: Core) -> Non
         assert not await raw.fetchval("SELECT current_setting('foremind.relationship', true)")
 
 
+async def test_what_happened_is_visible_to_its_witnesses_alone(start: StartServer) -> None:
+    """To a mind what it witnessed, in earlier timelines too, and to a world's host all of it."""
+    server = await start()
+    async with hosting(server, "mara", "jon") as host:
+        await host.scene("tavern", players=["ana", "bo"], minds=["mara", "jon"])
+        said = {"type": "said", "text": "The well is dry", "actor": "ana", "scene": "tavern"}
+        whispered = said | {"to": "mara", "volume": "whisper"}
+        await host.report({"id": "e1"} | said)
+        await host.request("POST", "/saves", {"name": "dusk"})
+        await host.report({"id": "e2"} | said, {"id": "e3"} | whispered)
+    database, owner = server.app.core.database, owner_of(server.app.core)
+    timelines = await owner.fetch("SELECT id FROM timelines ORDER BY begun_seq")
+    first, second = [row["id"] for row in timelines]
+    companions = await owner.fetch("SELECT slug, id FROM companions")
+    numbers = {row["slug"]: row["id"] for row in companions}
+    mara, jon = (relationship_id_of(second, numbers[slug]) for slug in ("mara", "jon"))
+    earlier = relationship_id_of(first, numbers["mara"])
+    ids = "SELECT array_agg(id ORDER BY seq) FROM world_events"
+    seen = "SELECT array_agg(DISTINCT relationship_id) FROM witnesses"
+    for query in (ids, seen):
+        assert await database.pool.fetchval(query) is None
+    async with database.transaction(mara) as connection:
+        assert await connection.raw.fetchval(ids) == ["e2", "e3"]
+        assert await connection.raw.fetchval(seen) == [mara]
+        await connection.raw.execute(f"SET LOCAL foremind.past = '{{{earlier}}}'")
+        assert await connection.raw.fetchval(ids) == ["e1", "e2", "e3"]
+        assert await connection.raw.fetchval(seen) == sorted([earlier, mara])
+    async with database.transaction(jon) as connection:
+        assert await connection.raw.fetchval(ids) == ["e2"]
+        for change in ("UPDATE world_events SET content = 'x'", "DELETE FROM witnesses"):
+            changed = await connection.raw.execute(f"{change} WHERE seq = 3")
+            assert changed.split()[-1] == "0"
+    async with database.transaction() as connection:
+        await act_for(connection, [first])
+        assert await connection.raw.fetchval(ids) == ["e1"]
+    for table, row in (
+        ("witnesses (relationship_id, timeline_id, seq, how)", f"{jon}, {second}, 3, 'heard'"),
+        (
+            "world_events (timeline_id, seq, id, type, memory_type, content, happened_at, "
+            "witnesses)",
+            f"{second}, 9, 'e9', 'event', 'event', 'x', now(), '{{{mara}}}'",
+        ),
+    ):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            async with database.transaction(jon) as connection:
+                await connection.raw.execute(f"INSERT INTO {table} VALUES ({row})")
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -369,6 +422,6 @@ async def test_a_login_that_is_only_a_member_of_the_server_role_can_serve(
 def test_every_table_of_a_relationship_is_protected() -> None:
     """The server checks the same list of tables at its start, and SECURITY.md counts as many."""
     query = load_queries()["unprotected_tables"]
-    assert set(re.findall(r"'(\w+)'", query)) == set(PROTECTED)
+    assert set(re.findall(r"'(\w+)'", query)) == {*PROTECTED, *OF_WITNESSES}
     (stated,) = re.findall(r"\| (\d+) tables \|", (ROOT / "SECURITY.md").read_text("utf-8"))
-    assert int(stated) == len(PROTECTED)
+    assert int(stated) == len(PROTECTED) + len(OF_WITNESSES)

@@ -16,6 +16,7 @@ from foremind_eval.benchmarks.figures import Figure, Say
 from foremind_eval.benchmarks.lore_activation import bench_lore
 from foremind_eval.benchmarks.memory_search import bench_search
 from foremind_eval.benchmarks.searches import bench_searches
+from foremind_eval.benchmarks.worlds import bench_worlds
 
 BENCHMARKS: dict[str, Callable[[Settings, Say], Awaitable[list[Figure]]]] = {
     "embedding": bench_embedding,
@@ -28,6 +29,7 @@ BENCHMARKS: dict[str, Callable[[Settings, Say], Awaitable[list[Figure]]]] = {
     "drafts": bench_drafts,
     "typists": bench_typists,
     "searches": bench_searches,
+    "worlds": bench_worlds,
 }
 
 

@@ -363,7 +363,7 @@ class WorldEndpoints:
         world = await self._worlds.find(name)
         player = request.query_params.get("player")
         mind = await self._services.minds.mind(
-            world, _name(request.path_params["slug"], "slug"), player
+            world, _name(request.path_params["slug"], "slug"), player, met=False
         )
         draft = request.query_params.get("draft", "")
         thought = await self._services.minds.think(mind, draft, player or "")

@@ -59,6 +59,7 @@ from foremind.storage.model_binding import bind_model, model_to_use
 from foremind.storage.quotas import UserQuota
 from foremind.storage.stores import Stores
 from foremind.storage.transfer_store import TransferStore
+from foremind.text import time_words
 from foremind.worlds.forgetting import WorldEraser
 
 
@@ -238,6 +239,7 @@ def _warn_of_no_calibration(manifest: Manifest, say: Say) -> None:
 
 async def _warm_up(embedder: EmbeddingService, search: MemorySearch, settings: Settings) -> None:
     """Run one search, so that no player pays for what is slow the first time."""
+    await asyncio.to_thread(time_words.prepare)
     text = "What do you remember of the harbour yesterday?"  # parsing a date is slow at first, too
     vector = await embedder.embed_query(text, Priority.ENTER)
     policy = policy_for(CompanionSettings(), settings).recall

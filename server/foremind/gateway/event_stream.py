@@ -111,8 +111,10 @@ class EventStream:
             return False
         if delta.response_id != event.response_id or len(delta.delta) > _MAX_MERGED_CHARS:
             return False
-        delta.delta += event.delta
-        self._replay.replace_newest(encode(delta), self._clock.monotonic())
+        longer = msgspec.structs.replace(delta, delta=delta.delta + event.delta)
+        if not self._replay.replace_newest(encode(longer), self._clock.monotonic()):
+            return False
+        self._unsent_delta = longer
         return True
 
 
@@ -142,10 +144,13 @@ class ReplayBuffer:
             self._evict()
         self.prune(now)
 
-    def replace_newest(self, frame: bytes, now: float) -> None:
-        """Replace the newest event's frame."""
+    def replace_newest(self, frame: bytes, now: float) -> bool:
+        """Replace the newest event's frame; return False if that is no longer kept."""
+        if not self._events:
+            return False
         self._bytes -= len(self._events.pop().frame)
         self.add(self._newest_seq, frame, now)
+        return True
 
     def rewrite(self, rewritten: Callable[[bytes], bytes]) -> None:
         """Replace every frame by what `rewritten` returns for it."""

@@ -199,15 +199,17 @@ class SceneSession:
                 events = None
                 if earlier not in world.ancestors:
                     events = await self._recent(world)
-                self._seen = max(self._seen if events is None else 0, world.beginnings[-1] - 1)
+                self._seen = max(self._seen if events is None else 0, world.begun - 1)
                 await self._tell_state(world, scene, events)
             else:
                 await self._tell_state(world, scene, None)
-            log = log_of(await worlds.account(world.timeline, self.player))
-            while events_now := await worlds.witnessed(log, self._seen, _BATCH):
+            account = await worlds.account(world, self.player)
+            if account is None:
+                return
+            while events_now := await worlds.witnessed([log_of(account)], self._seen, _BATCH):
                 for event in events_now:
                     self.emit(_scene_event(event))
-                self._seen = events_now[-1].seq
+                self._seen = events_now[-1].key.seq
 
     async def _recent(self, world: World) -> list[SceneEvent]:
         """Return the last events that the player witnessed before this timeline began."""

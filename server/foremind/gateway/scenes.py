@@ -8,6 +8,7 @@ process it happened in; only the pieces of a reply come from the process that ma
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 from uuid import uuid4
@@ -44,6 +45,7 @@ from foremind.worlds.minds import Minds, Thought
 from foremind.worlds.turn_order import answering
 
 Tell = Callable[[Event], None]
+_ATTEMPTS = 3  # to store what is said while things are undone or forgotten
 _MAX_FLOORS = 10_000  # scenes in which something was said lately
 _MAX_PLAYERS = 1000  # of a scene that said something lately
 
@@ -196,18 +198,17 @@ class Scenes:
             NotFound: there is no such world.
             InvalidMessage: there is no such scene in it, or nobody of those whom it is said to.
             NotAllowed: the player is not there.
-            Conflict: the id belongs to another text.
+            Conflict: the id belongs to another text, or too much is being undone.
             StorageUnavailable: nothing was stored; try again later, with the same id.
         """
-        worlds, now = self._services.stores.worlds, self._services.runtime.clock.now()
-        world = await worlds.find(speech.world)
-        scenes = await worlds.scenes(world)
-        scene = self._entered(speech, scenes)
+        worlds = self._services.stores.worlds
+        world, scenes = await self._entered(speech)
+        scene = scenes[speech.scene]
         floor = self._floor(speech.world, speech.scene)
         number = floor.said[speech.player] = floor.said.get(speech.player, 0) + 1
         if floor.reply is not None and floor.asked_by == speech.player:
             floor.reply.cancel()
-        (new,) = await worlds.report(world.name, [speech.event], now)
+        new = await self._happens(speech, world)
         if not new:
             (stored,) = await worlds.events(world, [speech.event.id])
             if stored.text and stored.text != speech.text:
@@ -299,6 +300,7 @@ class Scenes:
         What it has from somebody, it passes on.
 
         Raises:
+            Conflict: something that it knew was undone or forgotten meanwhile.
             StorageUnavailable: nothing was stored.
         """
         worlds, mind = self._services.stores.worlds, thought.mind.relationship.id
@@ -311,7 +313,8 @@ class Scenes:
             sources=(answered, *sources),
             retells=next((event.id for event in taken if _is_told(event, said.actor)), None),
         )
-        await worlds.report(world.name, [event], self._services.runtime.clock.now())
+        now = self._services.runtime.clock.now()
+        await worlds.report(world.name, [event], now, since=world)
 
     async def _listeners(
         self, world: World, said: NewEvent, companion: Companion, player: str
@@ -352,7 +355,11 @@ class Scenes:
         exchange.tell(_done(exchange, response_id, slug, result, (), now))
         exchange.answers.append(Answer(slug, text, "completed"))
 
-    def _entered(self, speech: Speech, scenes: Mapping[str, Scene]) -> Scene:
+    async def _entered(self, speech: Speech) -> tuple[World, Mapping[str, Scene]]:
+        """Return the world and its scenes, in one of which the player is with all addressees."""
+        worlds = self._services.stores.worlds
+        world = await worlds.find(speech.world)
+        scenes = await worlds.scenes(world)
         scene = scenes.get(speech.scene)
         if scene is None:
             raise InvalidMessage("scene: expected a scene of this world", param="scene")
@@ -364,7 +371,17 @@ class Scenes:
                 raise InvalidMessage(
                     "to: expected players and minds that are in the scene", param="to"
                 )
-        return scene
+        return world, scenes
+
+    async def _happens(self, speech: Speech, world: World) -> bool:
+        """Store what a player says; return False if it is stored already."""
+        worlds, now = self._services.stores.worlds, self._services.runtime.clock.now()
+        for _ in range(_ATTEMPTS):
+            with suppress(Conflict):
+                return (await worlds.report(world.name, [speech.event], now, since=world))[0]
+            # Something was undone or forgotten: perhaps who the player is, too.
+            world, _ = await self._entered(speech)
+        return (await worlds.report(world.name, [speech.event], now, since=world))[0]
 
     def _floor(self, world: str, scene: str) -> _Floor:
         floor = self._floors.get((world, scene))

@@ -9,7 +9,6 @@ from collections.abc import (
 )
 from dataclasses import dataclass, replace
 from datetime import datetime
-from math import inf
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -56,28 +55,25 @@ _MAX_REMOVED = 1000  # of what a player witnessed, at a time
 class World:
     """A world as stored.
 
-    `timeline` is going on, `ancestors` came before it, the oldest first. `beginnings` are the
-    numbers of the first event of each, `next_seq` that of the next event.
+    `timeline` is going on, `ancestors` came before it, the oldest first. `begun` is the number of
+    its first event, `next_seq` that of the next one. `erasures` counts how often something was
+    forgotten.
     """
 
     name: str
     timeline: int
     ancestors: Sequence[int]
-    beginnings: Sequence[int]
+    begun: int
     next_seq: int
     clock: WorldClock
     rules: WorldRules
     version: int
+    erasures: int = 0
 
     @property
     def lineage(self) -> list[int]:
         """The timelines that this world's past consists of, the oldest first."""
         return [*self.ancestors, self.timeline]
-
-    @property
-    def ends(self) -> list[float]:
-        """The number of the last event of each timeline of the past; infinity for the last."""
-        return [*(beginning - 1 for beginning in self.beginnings[1:]), inf]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +96,18 @@ class StoredWorldEvent:
     witnesses: Sequence[int]
 
 
+class EventKey(NamedTuple):
+    """An event of any world."""
+
+    timeline: int
+    seq: int
+
+
 @dataclass(frozen=True, slots=True)
 class PerceivedEvent:
     """What somebody witnessed; `vector` is that of the text, if anybody has asked yet."""
 
-    timeline: int
-    seq: int
+    key: EventKey
     event: Perceived
     type: str
     memory_type: MemoryType
@@ -114,13 +116,6 @@ class PerceivedEvent:
     happened_at: datetime
     fields: Mapping[str, object]
     vector: Vector | None
-
-
-class EventKey(NamedTuple):
-    """An event of any world."""
-
-    timeline: int
-    seq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +179,7 @@ class WorldStore:
                     name,
                     await _begin_timeline(connection, name, (), 1),
                     (),
-                    (1,),
+                    1,
                     1,
                     clock or WorldClock(now, now),
                     rules or WorldRules(),
@@ -232,8 +227,13 @@ class WorldStore:
         name: str,
         events: Sequence[NewEvent],
         now: datetime,
+        since: World | None = None,
     ) -> list[bool]:
         """Store what happens in a world, each event with those who witness it at this moment.
+
+        Args:
+            since: the world as it was when what happens was thought of; None if that does not
+                depend on what minds know.
 
         Returns:
             Of each event whether it is new: one whose id is stored changes nothing.
@@ -241,9 +241,14 @@ class WorldStore:
         Raises:
             NotFound: there is no such world.
             InvalidMessage: an event names a scene or an event that there is not.
+            Conflict: something that was known then was undone or forgotten meanwhile.
         """
         async with self._database.transaction() as connection:
             world = _world(await self._locked(connection, name) or _raise(_no_world()))
+            if since is not None and (
+                since.timeline not in world.lineage or since.erasures != world.erasures
+            ):
+                raise Conflict("world: something was undone or forgotten meanwhile", param="world")
             await act_for(connection, world.lineage)
             scenes = _scenes(await connection.rows("scenes_of_timeline", world.timeline))
             known = {
@@ -271,11 +276,15 @@ class WorldStore:
             await act_for(connection, world.lineage)
             return await events_of(connection, world.lineage, ids)
 
-    async def witnessed(self, relationship_id: int, after: int, limit: int) -> list[PerceivedEvent]:
-        """Return what a relationship witnessed after an event, oldest first."""
-        rows = await self._database.for_relationship(relationship_id).rows(
-            "witnessed_after", relationship_id, after, limit, self._fingerprint
-        )
+    async def witnessed(self, past: Sequence[int], after: int, limit: int) -> list[PerceivedEvent]:
+        """Return what a mind witnessed after an event, oldest first.
+
+        Args:
+            past: its relationships in the timelines of its past.
+        """
+        async with self._database.transaction(past[-1]) as connection:
+            await _show_past(connection, past)
+            rows = await connection.rows("witnessed_after", past, after, limit, self._fingerprint)
         return [_perceived(row) for row in rows]
 
     async def witnessed_last(self, relationship_id: int, limit: int) -> list[PerceivedEvent]:
@@ -290,12 +299,27 @@ class WorldStore:
         rows = await self._database.rows("accounts", list(ids))
         return {row["external_id"]: row["id"] for row in rows}
 
-    async def account(self, timeline: int, player: str | None) -> int:
-        """Return the account of a timeline, or of a player in it, which is created if needed."""
-        if player is None:
-            return timeline
+    async def account(self, world: World, player: str, *, met: bool = True) -> int | None:
+        """Return a player's account in the timeline that is going on; None for a stranger.
+
+        Whoever is in a scene, or was in the world in an earlier timeline, gets one if needed.
+
+        Args:
+            met: False lets a stranger have one, too, as who is erased would be one.
+        """
+        ids = [player_account(timeline, player) for timeline in world.lineage]
+        known = await self.accounts(ids)
+        if ids[-1] in known:
+            return known[ids[-1]]
         async with self._database.transaction() as connection:
-            return (await _accounts(connection, timeline, [player]))[player]
+            # Nobody erases the player meanwhile.
+            if await self._locked(connection, world.name) is None:
+                return None
+            if met and not await connection.rows("accounts", ids):
+                scenes = _scenes(await connection.rows("scenes_of_timeline", world.timeline))
+                if not any(player in scene.players for scene in scenes.values()):
+                    return None
+            return (await _accounts(connection, world.timeline, [player]))[player]
 
     async def existing(self, relationships: Sequence[int]) -> set[int]:
         """Return which of some relationships exist."""
@@ -321,16 +345,14 @@ class WorldStore:
         seq: int | None = await self._database.value("find_mind", relationship_id)
         return seq
 
-    async def store_vectors(
-        self, relationship_id: int, vectors: Mapping[tuple[int, int], Vector]
-    ) -> None:
-        """Store the vectors of events by timeline and number, for all who witnessed them."""
-        async with self._database.transaction(relationship_id) as connection:
+    async def store_vectors(self, past: Sequence[int], vectors: Mapping[EventKey, Vector]) -> None:
+        """Store the vectors of events for all who witnessed them; `past` is as for `witnessed`."""
+        async with self._database.transaction(past[-1]) as connection:
+            await _show_past(connection, past)
             await connection.execute(
                 "store_event_vectors",
                 self._fingerprint,
-                [timeline for timeline, _ in vectors],
-                [seq for _, seq in vectors],
+                *_columns(list(vectors)),
                 [HalfVector(vector) for vector in vectors.values()],
             )
 
@@ -355,7 +377,7 @@ class WorldStore:
             kept = [
                 (event, vector)
                 for event, vector in zip(events, vectors, strict=True)
-                if event.event.id in there
+                if event.key in there
             ]
             rows = await connection.rows(
                 "insert_perceptions",
@@ -369,7 +391,7 @@ class WorldStore:
                 [HalfVector(vector) for _, vector in kept],
             )
             turns = [row["id"] for row in rows]
-            await connection.execute("set_perceived", mind, events[-1].seq)
+            await connection.execute("set_perceived", mind, events[-1].key.seq)
             await connection.execute("enqueue_turns", mind, "ingest", turns, RULES_PLACE, now)
         return turns
 
@@ -423,18 +445,14 @@ class WorldStore:
         Args:
             count: stores how many events were forgotten, and by how many minds of each character.
         """
-        locked: dict[EventKey, ForgottenEvent | None] = {}
         async with self._database.transaction() as connection:
-            # What is made of events in the meantime is found once they are locked.
-            while found := [
-                key for key in await _with_made_of(connection, named) if key not in locked
-            ]:
-                await act_for(connection, {key.timeline for key in found})
-                rows = await connection.rows("lock_to_forget", *_columns(found))
-                events = [_forgotten(row) for row in rows]
-                locked |= dict.fromkeys(found) | {event.key: event for event in events}
-            gone = [event for event in locked.values() if event is not None]
-            await act_for(connection, {event.key.timeline for event in gone})
+            # Nothing is made of them meanwhile, and of what was thought of by now nothing happens.
+            await _lock_family(connection, {key.timeline for key in named})
+            rows = await connection.rows("with_made_of", *_columns(named))
+            found = [EventKey(row["timeline_id"], row["seq"]) for row in rows]
+            await act_for(connection, {key.timeline for key in found})
+            rows = await connection.rows("lock_to_forget", *_columns(found))
+            gone = [_forgotten(row) for row in rows]
             for timeline, events in _by_timeline(gone).items():
                 await connection.execute(
                     "forget_world_events",
@@ -640,7 +658,7 @@ class WorldStore:
             begun = known.next_seq
             timeline = await _begin_timeline(connection, branch, past, begun)
             clock = WorldClock(saved["clock_time"], now, saved["clock_factor"])
-            world = World(branch, timeline, past, (), begun, clock, known.rules, 1)
+            world = World(branch, timeline, past, begun, begun, clock, known.rules, 1)
             if not await _insert_world(connection, world):
                 raise Conflict("world: expected the name of no world yet", param="world")
             await connection.execute("copy_scenes", timeline, saved["timeline_id"])
@@ -668,7 +686,9 @@ async def leave_worlds(connection: DatabaseConnection, player: str, alias: str) 
         The number of the last event of each timeline in which the player was.
     """
     rows = await connection.rows("accounts_of_player", player)
-    await connection.rows("lock_worlds", [row["timeline_id"] for row in rows])
+    if not rows:
+        return {}
+    await _lock_family(connection, [row["timeline_id"] for row in rows])
     rows = await connection.rows("accounts_of_player", player)
     timelines = [row["timeline_id"] for row in rows]
     later = await connection.rows("timelines_of_family", timelines)
@@ -684,12 +704,16 @@ async def _last_events(connection: DatabaseConnection, timelines: Sequence[int])
     return {row["timeline_id"]: row["seq"] for row in rows}
 
 
-async def _with_made_of(
-    connection: DatabaseConnection, named: Sequence[EventKey]
-) -> list[EventKey]:
-    """Return events with all that pass them on or were made of them, in order."""
-    rows = await connection.rows("with_made_of", *_columns(named))
-    return [EventKey(row["timeline_id"], row["seq"]) for row in rows]
+async def _lock_family(connection: DatabaseConnection, timelines: Iterable[int]) -> None:
+    """Lock all worlds whose present may know what happened in timelines, and count an erasure."""
+    locked, found = list[str](), [""]
+    while found != locked:  # one that has begun meanwhile is found the next time
+        locked = found
+        rows = await connection.rows("lock_family", list(timelines))
+        found = [row["name"] for row in rows]
+    await connection.execute("count_erasure", locked)
+    for name in locked:
+        connection.announce(WorldChanged(name))
 
 
 async def _slugs_of_minds(
@@ -714,6 +738,12 @@ def _by_timeline(events: Iterable[ForgottenEvent]) -> dict[int, list[ForgottenEv
     for event in events:
         found.setdefault(event.key.timeline, []).append(event)
     return found
+
+
+async def _show_past(connection: DatabaseConnection, past: Sequence[int]) -> None:
+    """Show a transaction what its mind witnessed in earlier timelines, too."""
+    listed = ",".join(str(int(relationship)) for relationship in past)
+    await connection.raw.execute(f"SET LOCAL foremind.past = '{{{listed}}}'")
 
 
 async def events_of(
@@ -821,16 +851,19 @@ class _EventWriter:
         )
         assert row is not None  # it is locked
         numbers = range(row["first"], row["first"] + len(events))
-        written: list[_Written] = []
+        await act_for(connection, [world.timeline])  # which is compared for each row
+        written, many = list[_Written](), 0
         for seq, event, chain in zip(numbers, events, chains, strict=True):
             written.append(_Written(seq, event, chain, self._witnesses(event)))
-            if sum(fresh.witnesses.number for fresh in written) > _MAX_WITNESSES:
+            many += written[-1].witnesses.number
+            if many > _MAX_WITNESSES:
                 await self._insert(written, time)
-                written = []
+                written, many = [], 0
         if written:
             await self._insert(written, time)
-        if sources or any(event.made_of for event in events):
+        if any(event.made_of for event in events):
             await self._insert_sources(events, numbers, sources)
+        connection.announce(WorldChanged(world.name))
 
     async def _insert(self, written: Sequence[_Written], time: datetime) -> None:
         """Store events with their witnesses."""
@@ -863,7 +896,6 @@ class _EventWriter:
             witnesses,
             [fresh.witnesses.hows for fresh in written],
         )
-        self._connection.announce(WorldChanged(self._world.name))
 
     async def _insert_sources(
         self, events: Sequence[NewEvent], numbers: Sequence[int], sources: Mapping[str, _Source]
@@ -946,7 +978,7 @@ class _EventWriter:
         return None if companion is None or is_player else companion.id
 
     async def _sources(self, events: Sequence[NewEvent]) -> dict[str, _Source]:
-        """Return what events pass on or were made of and is stored, by id; nobody forgets it now.
+        """Return what events pass on or were made of, and is stored, by id.
 
         Raises:
             InvalidMessage: an event names one that there is not.
@@ -954,7 +986,7 @@ class _EventWriter:
         named = sorted({source for event in events for source in event.made_of})
         if not named:
             return {}
-        rows = await self._connection.rows("lock_sources", self._world.lineage, named)
+        rows = await self._connection.rows("remembered_events", self._world.lineage, named)
         known = {
             row["id"]: _Source(
                 row["timeline_id"],
@@ -1020,7 +1052,6 @@ async def _accounts(
             "insert_accounts",
             ordered,
             [name_of(None, ids[account]) for account in ordered],
-            timeline,
         )
     return {ids[row["external_id"]]: row["id"] for row in rows}
 
@@ -1030,7 +1061,7 @@ async def _begin_timeline(
 ) -> int:
     """Begin a timeline after others; return its number, which is that of its account."""
     account = timeline_account(world, uuid4().hex)
-    (row,) = await connection.rows("insert_accounts", [account], [NO_NAME], None)
+    (row,) = await connection.rows("insert_accounts", [account], [NO_NAME])
     await connection.execute("insert_timeline", row["id"], world, list(ancestors), begun_seq)
     return int(row["id"])
 
@@ -1072,11 +1103,12 @@ def _world(row: Any) -> World:
         row["name"],
         row["timeline_id"],
         row["ancestors"],
-        row["beginnings"],
+        row["begun_seq"],
         row["next_seq"],
         WorldClock(row["clock_time"], row["clock_set_at"], row["clock_factor"]),
         msgspec.json.decode(row["rules"], type=WorldRules),
         row["version"],
+        row["erasures"],
     )
 
 
@@ -1094,12 +1126,14 @@ def _scenes(rows: Iterable[Any]) -> dict[str, Scene]:
     }
 
 
-async def _remaining(connection: DatabaseConnection, events: Sequence[PerceivedEvent]) -> set[str]:
+async def _remaining(
+    connection: DatabaseConnection, events: Sequence[PerceivedEvent]
+) -> set[EventKey]:
     """Return which events nobody has forgotten, and nobody does until the transaction ends."""
-    timeline, numbers = events[0].timeline, [event.seq for event in events]
-    await act_for(connection, [timeline])
-    rows = await connection.rows("remaining_events", timeline, numbers)
-    return {row["id"] for row in rows}
+    keys = [event.key for event in events]
+    await act_for(connection, {key.timeline for key in keys})
+    rows = await connection.rows("remaining_events", *_columns(keys))
+    return {EventKey(row["timeline_id"], row["seq"]) for row in rows}
 
 
 def _is_own(event: PerceivedEvent) -> bool:
@@ -1111,8 +1145,7 @@ def _perceived(row: Any) -> PerceivedEvent:
     by_mind = row["actor_id"] is not None
     vector = row["vector"]
     return PerceivedEvent(
-        row["timeline_id"],
-        row["seq"],
+        EventKey(row["timeline_id"], row["seq"]),
         Perceived(
             how,
             row["id"],

@@ -112,6 +112,12 @@ class _TimeWords:
         return " ".join([*map(str, figures[:-1]), _MONTHS[month], str(figures[-1])])
 
 
+def prepare() -> None:
+    """Read the words of all languages, which takes tens of milliseconds for each."""
+    for language in LANGUAGES:
+        _time_words(language)
+
+
 @cache
 def _time_words(language: str) -> _TimeWords:
     return _TimeWords(LANGUAGES[language])

@@ -68,15 +68,16 @@ class Minds:
         self._context = context
         self._ingester = ingester
 
-    async def mind(self, world: World, slug: str, player: str | None) -> Mind:
+    async def mind(self, world: World, slug: str, player: str | None, *, met: bool = True) -> Mind:
         """Return a mind that has perceived all that it witnessed by now.
 
         Args:
             player: whose mind it is, of a character that has one for each player.
+            met: whether the player must be in a scene of the world, or have been.
 
         Raises:
             NotFound: there is no such companion.
-            InvalidMessage: it has a mind for each player, and none is named.
+            InvalidMessage: it has a mind for each player, and none is named that will do.
             StorageUnavailable, Overloaded: try again later.
         """
         base = await self._stores.companions.find(slug)
@@ -87,7 +88,7 @@ class Minds:
                 "player: expected the id of one, as this companion has a mind for each",
                 param="player",
             )
-        relationship_id = await self._perceived(world, base, player)
+        relationship_id = await self._perceived(world, base, player, met=met)
         relationship = await self._stores.relationships.find_any(relationship_id)
         settings = effective_settings(base.settings, relationship.settings, self._runtime.settings)
         perceptions = await self._stores.worlds.perceptions(relationship_id, MAX_TURNS)
@@ -163,22 +164,24 @@ class Minds:
             now=mind.now,
         )
 
-    async def _perceived(self, world: World, companion: Companion, player: str | None) -> int:
+    async def _perceived(
+        self, world: World, companion: Companion, player: str | None, *, met: bool
+    ) -> int:
         """Let a mind perceive all that it witnessed; return its relationship."""
         worlds = self._stores.worlds
-        past = await self._through_time(world, companion, player)
+        past = await self._through_time(world, companion, player, met=met)
         mind = past[-1]
-        assert mind is not None  # accounts in the timeline that is going on are created
+        assert mind is not None  # its player has an account in the timeline that is going on
         seq = await worlds.perceived_seq(mind)
         if seq is None:
-            await self._begin(world, past)
+            await self._begin(past)
             seq = await worlds.perceived_seq(mind)
-        await self._perceive(mind, seq or 0, world, past)
+        await self._perceive(mind, seq or 0, past)
         await self._remember(mind)
         return mind
 
     async def _through_time(
-        self, world: World, companion: Companion, player: str | None
+        self, world: World, companion: Companion, player: str | None, *, met: bool
     ) -> list[int | None]:
         """Return a mind's relationship in each timeline of its world's past, oldest first.
 
@@ -190,13 +193,18 @@ class Minds:
             ids = [player_account(timeline, player) for timeline in world.ancestors]
             known = await self._stores.worlds.accounts(ids)
             accounts = [known.get(account) for account in ids]
-            accounts.append(await self._stores.worlds.account(world.timeline, player))
+            accounts.append(await self._stores.worlds.account(world, player, met=met))
+            if accounts[-1] is None:
+                raise InvalidMessage(
+                    "player: expected the id of one who is in a scene of this world, or was",
+                    param="player",
+                )
         return [
             None if account is None else relationship_id_of(account, companion.id)
             for account in accounts
         ]
 
-    async def _begin(self, world: World, past: Sequence[int | None]) -> None:
+    async def _begin(self, past: Sequence[int | None]) -> None:
         """Let a mind begin with what it remembered in the past of its timeline."""
         worlds, mind = self._stores.worlds, past[-1]
         assert mind is not None
@@ -205,46 +213,39 @@ class Minds:
             source = past[place]
             if source in existing:
                 seq = await worlds.perceived_seq(source) or 0
-                await self._perceive(source, seq, world, past[: place + 1])
+                await self._perceive(source, seq, past[: place + 1])
                 await self._remember(source)
                 await worlds.begin_mind(mind, source)
                 return
         await worlds.begin_mind(mind, None)
 
-    async def _perceive(
-        self, mind: int, after: int, world: World, witnesses: Sequence[int | None]
-    ) -> None:
+    async def _perceive(self, mind: int, after: int, witnesses: Sequence[int | None]) -> None:
         """Let a mind perceive what it witnessed after an event.
 
         One vector serves all who witnessed an event: it is made when the first perceives it.
 
         Args:
-            witnesses: its relationship in each timeline of its world's past, oldest first.
+            witnesses: its relationship in each timeline of its past, oldest first.
         """
         worlds, now = self._stores.worlds, self._runtime.clock.now()
+        past = [witness for witness in witnesses if witness is not None]
         names: dict[str, str] | None = None
-        for witness, end in zip(witnesses, world.ends, strict=False):
-            if witness is None or after >= end:
-                continue
-            while events := await worlds.witnessed(witness, after, _BATCH):
-                if names is None:
-                    companions = await self._stores.companions.list()
-                    names = {companion.slug: companion.name for companion in companions}
-                made = {
-                    (event.timeline, event.seq): await self._context.embedder.embed_passage(
-                        event.event.text
-                    )
-                    for event in events
-                    if event.vector is None
-                }
-                if made:
-                    await worlds.store_vectors(witness, made)
-                vectors = [
-                    event.vector if event.vector is not None else made[event.timeline, event.seq]
-                    for event in events
-                ]
-                await worlds.perceive(mind, events, vectors, names, now)
-                after = events[-1].seq
+        while events := await worlds.witnessed(past, after, _BATCH):
+            if names is None:
+                companions = await self._stores.companions.list()
+                names = {companion.slug: companion.name for companion in companions}
+            made = {
+                event.key: await self._context.embedder.embed_passage(event.event.text)
+                for event in events
+                if event.vector is None
+            }
+            if made:
+                await worlds.store_vectors(past, made)
+            vectors = [
+                event.vector if event.vector is not None else made[event.key] for event in events
+            ]
+            await worlds.perceive(mind, events, vectors, names, now)
+            after = events[-1].key.seq
 
     async def _remember(self, mind: int) -> None:
         """Make memories of what a mind has perceived, and wait for it."""

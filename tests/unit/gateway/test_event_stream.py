@@ -66,6 +66,20 @@ def test_a_long_undelivered_reply_is_kept_whole() -> None:
     assert max(map(len, missed)) < 8192
 
 
+async def test_a_piece_follows_one_that_is_no_longer_kept() -> None:
+    """A model may pause for longer than events are kept, while nobody is connected."""
+    clock = ManualClock()
+    stream = EventStream(300.0, clock)
+    stream.emit(ResponseDelta(response_id="r", delta="one"))
+    await clock.advance(301.0)
+    stream.prune()
+    stream.emit(ResponseDelta(response_id="r", delta="two"))
+    missed = stream.missed(1)
+    assert missed is not None
+    (event,) = map(json.loads, missed)
+    assert (event["seq"], event["delta"]) == (2, "two")
+
+
 def test_a_delivered_event_is_never_changed() -> None:
     """No piece is appended to one that may have been delivered, or to one of another reply."""
     stream, listener = EventStream(300.0, ManualClock()), RecordingListener()
