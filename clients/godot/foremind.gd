@@ -155,16 +155,14 @@ func _dial() -> void:
 
 func _greet() -> void:
 	_greeted = true
-	var who := {"token": token, "contexts": contexts, "sentences": sentences}
+	var who := {"companion": companion, "contexts": contexts, "sentences": sentences}
 	if token.is_empty():
-		who = {
-			"user": {"id": user_id, "name": user_id if user_name.is_empty() else user_name},
-			"contexts": contexts,
-			"sentences": sentences,
-		}
+		who["user"] = {"id": user_id, "name": user_id if user_name.is_empty() else user_name}
+	else:
+		who["token"] = token
 	if not _session_id.is_empty():
 		who["resume"] = {"session_id": _session_id, "seq": _seq}
-	_socket.send_text(JSON.stringify(Protocol.session_open(companion, who)))
+	_socket.send_text(JSON.stringify(Protocol.session_open(who)))
 
 
 func _read(text: String) -> void:

@@ -165,6 +165,7 @@ namespace Foremind
             _reachBy = Never;
             var details = new Dictionary<string, object> { ["follow"] = true, ["redirected"] = _redirected };
             if (!_options.Contexts) details["contexts"] = false;
+            details["companion"] = _options.Companion;
             if (_options.Sentences) details["sentences"] = true;
             if (_options.TimeZone != null) details["time_zone"] = _options.TimeZone;
             if (_token != null) details["token"] = _token;
@@ -173,7 +174,7 @@ namespace Foremind
             {
                 details["resume"] = new Dictionary<string, object> { ["session_id"] = _sessionId, ["seq"] = _seq };
             }
-            _socket.Send(ForemindJson.Write(ForemindProtocol.SessionOpen(_options.Companion, details)));
+            _socket.Send(ForemindJson.Write(ForemindProtocol.SessionOpen(details)));
         }
 
         Dictionary<string, object> User()

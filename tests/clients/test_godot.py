@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,24 @@ def test_the_client_uses_messages_of_the_contract() -> None:
     assert used <= functions | constants
     assert functions <= used | {"draft_clear"}
     assert {"SESSION_OPENED", "MESSAGE_ACCEPTED", "ERROR"} <= used
+    parameters = dict(re.findall(r"^static func (\w+)\(([^)]*)\) ->", PROTOCOL, re.M))
+    calls = list(_calls(CLIENT))
+    assert {name for name, _ in calls} == used & functions
+    for name, given in calls:
+        stated = [part for part in parameters[name].split(",") if part.strip()]
+        required = [part for part in stated if ":=" not in part]
+        assert len(required) <= given <= len(stated), name
+
+
+def _calls(script: str) -> Iterator[tuple[str, int]]:
+    """Yield the functions of the protocol that a script calls, with how many arguments it gives."""
+    for match in re.finditer(r"\bProtocol\.([a-z_]+)\(", script):
+        depth, commas, end = 1, 0, match.end()
+        while depth:
+            depth += (script[end] in "([{") - (script[end] in ")]}")
+            commas += depth == 1 and script[end] == ","
+            end += 1
+        yield match[1], commas + 1 if script[match.end() : end - 1].strip() else 0
 
 
 def test_fields_that_the_client_reads_are_in_the_contract() -> None:

@@ -158,7 +158,7 @@ def _sample(kind: inspect.Type) -> Any:
             inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item)
             | inspect.SetType(item_type=item) | inspect.FrozenSetType(item_type=item)
         ):  # fmt: skip
-            return [_sample(item)]
+            return [_sample(item)] * (getattr(kind, "min_length", None) or 1)
         case inspect.LiteralType(values=values):
             return values[0]
         case inspect.IntType(ge=least) | inspect.FloatType(ge=least):
