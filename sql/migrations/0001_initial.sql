@@ -130,6 +130,8 @@ CREATE TABLE turns (
     event_id text,
     event_type text
         CHECK (event_type IN ('conversation', 'observation', 'event', 'relationship')),
+    -- Where it was witnessed, in a world.
+    place text NOT NULL DEFAULT '',
     -- Of a reply: its place among those that were made to the same message.
     position integer NOT NULL DEFAULT 0,
     status text NOT NULL CHECK (status IN ('completed', 'cancelled', 'failed')),
@@ -222,6 +224,8 @@ CREATE TABLE memories (
     -- The span of time it speaks of ("last week"), where it names one.
     happened_from timestamptz,
     happened_to timestamptz,
+    -- Where it was witnessed, in a world.
+    place text NOT NULL DEFAULT '',
     -- When a reply last used it; NULL: never.
     last_used_at timestamptz,
     -- The newer memory that contradicts it, if any.

@@ -105,7 +105,7 @@ WITH before AS MATERIALIZED (
     SELECT id FROM turns
     WHERE relationship_id = $1 AND id = ANY ($2::bigint[]) AND removed_at IS NULL
 ), emptied AS (
-    UPDATE turns SET content = '', embedding = NULL, other_embedding = NULL,
+    UPDATE turns SET content = '', place = '', embedding = NULL, other_embedding = NULL,
         removed_at = coalesce(removed_at, $3)
     WHERE relationship_id = $1 AND id = ANY ($2::bigint[])
 )
@@ -121,7 +121,7 @@ WHERE relationship_id = $1 AND removed_at IS NULL AND created_at < $2 ORDER BY i
 -- A turn with a memory keeps its vector, which context windows need.
 WITH expired AS (
     UPDATE turns
-    SET content = '', removed_at = $3,
+    SET content = '', place = '', removed_at = $3,
         embedding = CASE
             WHEN EXISTS (
                 SELECT FROM memories WHERE relationship_id = $1 AND source_turn_id = turns.id

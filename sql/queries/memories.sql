@@ -68,7 +68,7 @@ WITH postings AS MATERIALIZED (
     GROUP BY memory_id
 )
 SELECT memory.id, memory.content, memory.speaker, memory.memory_type, memory.significance,
-    memory.created_at, memory.happened_from, memory.happened_to, memory.last_used_at,
+    memory.created_at, memory.happened_from, memory.happened_to, memory.place, memory.last_used_at,
     memory.superseded_by IS NOT NULL AS superseded, memory.superseded_by, memory.term_count,
     coalesce(uuid_hash_extended(memory.session_id, 0), memory.id) AS session,
     -(memory.embedding <#> $2::halfvec) AS cosine, lexical.terms, lexical.frequencies,
@@ -95,7 +95,7 @@ SELECT memory_version, memory_count, term_count FROM relationships WHERE id = $1
 -- Reads the memories that changed after a version, up to another, with packed vectors and terms.
 -- The upper bound lets the planner see how few they are; without it, it scans the whole table.
 SELECT id, speaker, memory_type, content, significance, created_at, happened_from, happened_to,
-    last_used_at, superseded_by IS NOT NULL AS superseded, superseded_by, term_count,
+    place, last_used_at, superseded_by IS NOT NULL AS superseded, superseded_by, term_count,
     coalesce(uuid_hash_extended(session_id, 0), id) AS session,
     halfvec_send(embedding) AS vector, words
 FROM memories WHERE relationship_id = $1 AND version > $2 AND version <= $3;

@@ -9,7 +9,7 @@ FROM relationships WHERE id = $1 FOR NO KEY UPDATE;
 -- Four on either side, and five before, as the question that a turn answers has a window too.
 -- An event has no session, and stands alone.
 -- Erased turns are skipped; an expired text is replaced by that of its memory.
-SELECT turn.id, turn.session_id, turn.speaker, turn.event_type, turn.created_at,
+SELECT turn.id, turn.session_id, turn.speaker, turn.event_type, turn.place, turn.created_at,
     turn.embedding AS vector,
     CASE WHEN turn.removed_at IS NULL THEN turn.content ELSE memory.content END AS content,
     turn.removed_at IS NOT NULL AS removed,
@@ -83,11 +83,12 @@ ORDER BY memory_id;
 WITH stored AS (
     INSERT INTO memories (
         relationship_id, created_at, source_turn_id, significance, term_count, memory_type,
-        speaker, embedding, content, reasons, happened_from, happened_to, words, session_id, version
+        speaker, embedding, content, reasons, happened_from, happened_to, place, words, session_id,
+        version
     )
     SELECT $1, made.created_at, made.turn_id, made.significance, made.length, made.memory_type,
         made.speaker, made.embedding, made.content, made.reasons, made.happened_from,
-        made.happened_to, made.words, said.session_id, $2
+        made.happened_to, coalesce(said.place, ''), made.words, said.session_id, $2
     FROM embedding_model
     CROSS JOIN unnest(
         $4::timestamptz[], $5::bigint[], $6::real[], $7::real[], $8::text[], $9::text[],
@@ -102,8 +103,8 @@ WITH stored AS (
     ORDER BY made.number
     ON CONFLICT (relationship_id, source_turn_id) DO NOTHING
     RETURNING id, source_turn_id, speaker, memory_type, content, significance, created_at,
-        happened_from, happened_to, last_used_at, superseded_by, term_count, session_id, embedding,
-        words
+        happened_from, happened_to, place, last_used_at, superseded_by, term_count, session_id,
+        embedding, words
 ), changed AS (
     UPDATE memories
     SET embedding = coalesce(given.embedding, memories.embedding),
@@ -116,7 +117,7 @@ WITH stored AS (
         AS given (id, embedding, length, words)
     WHERE memories.relationship_id = $1 AND memories.id = given.id
     RETURNING memories.id, source_turn_id, speaker, memory_type, content, significance, created_at,
-        happened_from, happened_to, last_used_at, superseded_by, term_count, session_id,
+        happened_from, happened_to, place, last_used_at, superseded_by, term_count, session_id,
         memories.embedding, memories.words
 ), terms AS (
     INSERT INTO memory_terms (relationship_id, term, memory_id, frequency)
@@ -140,7 +141,7 @@ WITH stored AS (
     RETURNING memory_count, term_count
 )
 SELECT written.id, source_turn_id, speaker, memory_type, content, significance, created_at,
-    happened_from, happened_to, last_used_at, superseded_by IS NOT NULL AS superseded,
+    happened_from, happened_to, place, last_used_at, superseded_by IS NOT NULL AS superseded,
     superseded_by, written.term_count,
     coalesce(uuid_hash_extended(session_id, 0), written.id) AS session,
     halfvec_send(embedding) AS vector, words, memory_count, counted.term_count AS total_terms

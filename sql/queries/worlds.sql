@@ -257,12 +257,14 @@ SELECT copy_relationship($1, $2);
 -- name: insert_perceptions
 -- Stores what a mind perceived, in order; what is stored already stays as it is.
 INSERT INTO turns
-    (relationship_id, user_id, speaker, event_id, event_type, status, content, created_at, embedding)
+    (relationship_id, user_id, speaker, event_id, event_type, status, content, created_at, embedding,
+    place)
 SELECT $1, $2, given.speaker, given.event_id, given.event_type, 'completed', given.content,
-    given.created_at, given.embedding
-FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[], $8::halfvec[])
-    WITH ORDINALITY AS given
-    (speaker, event_id, event_type, content, created_at, embedding, number)
+    given.created_at, given.embedding, given.place
+FROM unnest(
+    $3::text[], $4::text[], $5::text[], $6::text[], $7::timestamptz[], $8::halfvec[], $9::text[]
+) WITH ORDINALITY AS given
+    (speaker, event_id, event_type, content, created_at, embedding, place, number)
 ORDER BY given.number
 ON CONFLICT DO NOTHING
 RETURNING id;
@@ -273,9 +275,11 @@ UPDATE relationships SET perceived_seq = greatest(perceived_seq, $2) WHERE id = 
 
 -- name: perceptions
 -- Lists the last things that a mind perceived or said, oldest first.
-SELECT id, own, content
+SELECT id, own, spoken, place, content
 FROM (
-    SELECT id, event_type = 'conversation' AND speaker = 'companion' AS own, content FROM turns
+    SELECT id, event_type = 'conversation' AND speaker = 'companion' AS own,
+        event_type = 'conversation' AS spoken, place, content
+    FROM turns
     WHERE relationship_id = $1 AND event_id IS NOT NULL AND removed_at IS NULL
     ORDER BY id DESC LIMIT $2
 ) AS latest

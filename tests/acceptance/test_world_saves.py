@@ -267,6 +267,8 @@ class Game:
         if events:
             await self.host.report(*events)
         await self.host.request("PUT", json={"clock": {"time": world.time.isoformat()}})
+        for scene, body in world.scenes.items():
+            await self.host.request("PUT", f"/scenes/{scene}", body)
         return [await self._prompt(*question) for question in questions]
 
     def _question(self) -> tuple[str, str, str]:

@@ -1,10 +1,11 @@
 """Worlds: what happens is known to whoever witnessed it, and to nobody else."""
 
+import re
 from typing import Any
 
 import pytest
 
-from tests.acceptance.hosting import hosting
+from tests.acceptance.hosting import hosting, put_minds
 from tests.conftest import StartServer
 
 SECRET = "The treasure lies under the old mill"
@@ -96,6 +97,86 @@ async def test_an_event_is_stored_once_and_recalled_after_long(start: StartServe
         assert prompt.rstrip().endswith("ana: Where is Biscuit?")
 
 
+async def test_days_and_feasts_are_called_as_in_the_world(start: StartServer) -> None:
+    """Prompts are dated so, and "last harvest" in a draft finds what happened then."""
+    server = await start()
+    months = "Frost Thaw Seed Bud Bloom Sun Hay Corn Fruit Leaf Mist Dark".split()  # noqa: SIM905
+    days = "Moonday Fireday Midweek Thunder Market Bath Rest".split()  # noqa: SIM905
+    feasts = {"harvest": {"month": 9, "day": 20, "days": 5}}
+    async with hosting(server) as host:
+        settings: dict[str, Any] = {"recall_limit": 1, "memory_max_age_days": 1000}
+        await put_minds(server, "mara", context_tokens=2000, **settings)
+        clock = {"calendar": {"months": months, "days": days, "feasts": feasts}}
+        view = await host.request("PUT", json={"clock": clock})
+        assert view["calendar"]["feasts"] == feasts
+        await host.scene("tavern", players=["ana"], minds=["mara"])
+        for at, song in (
+            ("1202-07-02", "whales"), ("1202-09-21", "old mills"),
+            ("1203-01-09", "snow and wolves"), ("1203-02-11", "her grandmother"),
+        ):  # fmt: skip
+            sung = {"id": song[:3], "type": "event", "text": f"Tove sang of {song}"}
+            await host.report(sung | {"scene": "tavern", "at": f"{at}T12:00:00Z"})
+        await host.report(*(said(f"c{n}", f"Talk number {n} of the weather", "ana")
+                            for n in range(100)))  # fmt: skip
+        await host.request("PUT", json={"clock": {"time": "1203-05-01T12:00:00Z"}})
+        prompt = await host.prompt("mara", "What did Tove sing at the last harvest?")
+        (best, *_) = re.findall(r"- .* this happened: .*", prompt)
+        assert best == (
+            '- seven months ago, on 21 Fruit 1202, this happened: "Tove sang of old mills"'
+        )
+        assert "Today is Thunder, 1 Bloom 1203." in prompt
+        prompt = await host.prompt("mara", "What did Tove sing in Thaw?")
+        assert (
+            re.findall(r"- .* this happened: (.*)", prompt)[0] == '"Tove sang of her grandmother"'
+        )
+
+
+@pytest.mark.parametrize(
+    ("calendar", "param"),
+    [
+        ({"months": ["One"]}, "clock.calendar.months"),
+        ({"days": ["One", "Two", "Three", "Four", "Five", "Six", ""]}, "clock.calendar.days[6]"),
+        ({"feasts": {"yule": {"month": 13}}}, "clock.calendar.feasts.yule.month"),
+        ({"feasts": {"yule": {"month": 2, "day": 30}}}, "clock.calendar.feasts.yule.day"),
+    ],
+)
+async def test_a_calendar_that_is_none_is_refused(
+    start: StartServer, calendar: dict[str, Any], param: str
+) -> None:
+    """With the field that is wrong."""
+    server = await start()
+    async with hosting(server) as host:
+        refused = await host.request("PUT", json={"clock": {"calendar": calendar}}, status=400)
+        assert refused["error"]["param"] == param
+
+
+async def test_what_happened_at_a_place_is_recalled_for_it(start: StartServer) -> None:
+    """Of one that a draft names, or where it is asked; prompts say where, and where a mind is."""
+    server = await start()
+    async with hosting(server) as host:
+        await put_minds(server, "mara", context_tokens=2000, recall_limit=1)
+        for number, place in enumerate(("the mill", "the harbour", "the chapel")):
+            scene = place.removeprefix("the ")
+            await host.scene(scene, players=["ana"], minds=["mara"], place=place)
+            lost = f"I lost coin number {number}"
+            await host.report(said(f"e{number}", lost, "ana", scene=scene))
+            if place != "the chapel":
+                await host.scene(scene, players=[], minds=[])
+        await host.report(*(said(f"c{n}", f"Talk number {n} of the weather", "ana", scene="chapel")
+                            for n in range(100)))  # fmt: skip
+
+        async def best(draft: str) -> str:
+            prompt = await host.prompt("mara", draft)
+            assert "Today is Thursday, 1 May 1203. (the chapel)" in prompt
+            recalled: list[str] = re.findall(r"- .* this happened: .*", prompt)
+            return recalled[0]
+
+        for number, place in enumerate(("the mill", "the harbour")):
+            line = f'- just now, on 1 May 1203 ({place}), this happened: "ana: I lost coin number '
+            assert await best(f"Which coin did ana lose at {place}?") == f'{line}{number}"'
+        assert '"ana: I lost coin number 2"' in await best("Which coin did ana lose?")
+
+
 async def test_what_a_mind_is_told_is_said_to_be_so(start: StartServer) -> None:
     """With the chain of those who passed it on."""
     server = await start()
@@ -106,8 +187,8 @@ async def test_what_a_mind_is_told_is_said_to_be_so(start: StartServer) -> None:
             said("e2", SECRET, "mara", to="jon", volume="whisper", retells="e1"),
             said("e3", SECRET, "jon", to="edda", volume="whisper", retells="e2"),
         )
-        assert f'Mara told you that "{SECRET}" (Mara has it from ana)' in await host.prompt("jon")
-        told = f'Jon told you that "{SECRET}" (Jon has it from Mara, who has it from ana)'
+        assert f"Mara told you that “{SECRET}” (Mara has it from ana)" in await host.prompt("jon")
+        told = f"Jon told you that “{SECRET}” (Jon has it from Mara, who has it from ana)"
         assert told in await host.prompt("edda")
 
 
@@ -156,3 +237,49 @@ async def test_a_world_is_rolled_back_and_branched(start: StartServer) -> None:
         host.world = "vale2"
         assert await host.prompt("mara", "What of the well?", "ana") == at_save
         assert "secret" not in await host.prompt("jon")
+
+
+async def test_what_a_player_whispers_is_known_to_the_character_it_has_alone(
+    start: StartServer,
+) -> None:
+    """A character with a mind for each player keeps what one of them whispers from the others."""
+    server = await start()
+    async with hosting(server) as host:
+        await put_minds(server, "pia", mind="player")
+        await host.scene("tavern", players=["ana", "ben"], minds=["pia"])
+        await host.report(
+            said("e1", "Good evening, both of you", "ben"),
+            said("e2", SECRET, "ana", to="pia", volume="whisper"),
+        )
+        ana, ben = [await host.prompt("pia", player=player) for player in ("ana", "ben")]
+        assert "ben: Good evening" in ana
+        assert "ben: Good evening" in ben
+        assert f"ana (whispering to you): {SECRET}" in ana
+        assert SECRET not in ben
+
+
+async def test_a_player_cannot_be_taken_for_a_character(start: StartServer) -> None:
+    """Neither by the slug of a companion, nor by its name."""
+    server = await start()
+    async with hosting(server, "mara", "jon") as host:
+        body = {"players": ["ana", "mara"], "minds": ["jon"]}
+        refused = await host.request("PUT", "/scenes/tavern", body, status=400)
+        assert refused["error"]["param"] == "players[1]"
+        await host.scene("tavern", players=["Mara"], minds=["jon"])
+        await host.report(said("e1", "I own this tavern", "Mara"))
+        assert "somebody called Mara: I own this tavern" in await host.prompt("jon")
+
+
+async def test_what_the_host_says_is_shown_beside_a_claim_of_the_same(start: StartServer) -> None:
+    """A claim hides nothing that is so, though it has the same words."""
+    server = await start()
+    async with hosting(server) as host:
+        await put_minds(server, "mara", context_tokens=1000)
+        await host.scene("tavern", players=["ana"], minds=["mara"])
+        await host.report({"id": "e1", "type": "state", "text": "The old well in the yard is dry",
+                           "scene": "tavern"})  # fmt: skip
+        await host.report(*(said(f"c{n}", f"Talk number {n}", "ana") for n in range(60)))
+        await host.report(said("e2", "Listen. The old well in the yard is dry", "ana"))
+        prompt = await host.prompt("mara", "Is the old well dry?")
+        assert "ana: Listen. The old well in the yard is dry" in prompt
+        assert 'this happened: "The old well in the yard is dry"' in prompt

@@ -542,6 +542,16 @@ def _searches(result: Any) -> Iterator[Statement]:
     )
 
 
+def _worlds(result: Any) -> Iterator[Statement]:
+    assert result["other_witnesses"] == 0
+    yield (
+        "docs/benchmarks.md",
+        f"of {result['stories']} stories, {result['leaking']} of {result['prompts']:,} prompts "
+        f"hold an event that their mind did not witness; of {result['asked']:,} events that it did "
+        f"and is asked about, {result['missing']} are missing",
+    )
+
+
 STATEMENTS: dict[str, Callable[[Any], Iterator[Statement]]] = {
     "abuse.json": _abuse,
     "announcements.json": _announcements,
@@ -564,6 +574,7 @@ STATEMENTS: dict[str, Callable[[Any], Iterator[Statement]]] = {
     "statements.json": _statements,
     "virtual_replay.json": _virtual_replay,
     "warm.json": _warm,
+    "worlds.json": _worlds,
 }
 
 

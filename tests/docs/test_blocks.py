@@ -50,6 +50,7 @@ from tests.docs.markdown import Block, block, blocks
 from tests.docs.model_servers import StrictServer, running
 from tests.docs.shell import Shell, commands
 from tests.integration.test_evaluation import LOCOMO
+from tests.integration.test_world_stories import THINGS, Narrator
 from tests.programs import program
 from tests.unit.auth.test_access_tokens import SECRET, token
 from tests.unit.cards.sample_cards import V3, document, png, text_chunk
@@ -747,6 +748,13 @@ async def test_every_benchmark_can_be_run(shell: Shell) -> None:
         elif arguments[:2] == ["eval", "statements"]:
             shell.swaps = {"FILE": str(ROOT / "training/statements/sentences.jsonl")}
             assert "wrong_of_read" in await shell.run(command)
+        elif arguments[:2] == ["eval", "worlds"]:
+            narrator = Narrator(1)
+            narrator.chapter(THINGS[0])
+            stories = json.dumps({"stories": [narrator.story()]})
+            (shell.folder / "stories.json").write_text(stories)
+            shell.swaps = {"FILE": "stories.json"}
+            assert "leak_rate" in await shell.run(command)
         elif command == "foremind eval FILE":
             shell.swaps = {"FILE": "harbour.toml"}
             assert "as configured" in await shell.run(command)

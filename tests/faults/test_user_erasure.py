@@ -150,7 +150,7 @@ async def play(core: Core, user: str) -> None:
         await worlds.begin_mind(mind, None)
         witnessed = await worlds.witnessed([mind], 0, 10)
         vectors = [np.ones(2, np.float32)] * len(witnessed)
-        await worlds.perceive(mind, witnessed, vectors, {}, now)
+        await worlds.perceive(mind, witnessed, vectors, lambda seen: seen.text, now)
 
 
 async def left_of(core: Core, number: int, user: str) -> int:

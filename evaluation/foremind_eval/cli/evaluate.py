@@ -1,8 +1,8 @@
 """`foremind eval`: measures recall on conversations with labelled evidence."""
 
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -13,6 +13,7 @@ from rich.table import Table
 
 from foremind.app.configuration import load_settings
 from foremind.app.core import Core, core
+from foremind.app.server import serving
 from foremind.cli.running import run, say
 from foremind.domain.clock import Clock
 from foremind.domain.errors import InvalidFile
@@ -53,24 +54,33 @@ from foremind_eval.statement_reading import (
     read_messages,
 )
 from foremind_eval.variants import Variant, ablation, configured_variant
+from foremind_eval.world_stories import (
+    Story,
+    WorldReport,
+    count_prompts,
+    measure_worlds,
+    read_stories,
+)
 
 _LAYERS = "layers"
 _LANGUAGES = "languages"
 _STATEMENTS = "statements"
 _REPLIES = "replies"
+_WORLDS = "worlds"
 _READERS = {"locomo": read_locomo, "madial": read_madial}
 
 
 def evaluate(
     what: str = typer.Argument(
         help="What to measure: locomo or madial (data set in PATH), a file in LoCoMo's format, a "
-        "labelled conversation of your own, layers, languages, statements, or replies."
+        "labelled conversation of your own, layers, languages, statements, replies, or worlds."
     ),
     path: Path | None = typer.Argument(
         None,
         help="LoCoMo's file or MADial-Bench's folder. For layers: a labelled relationship (TOML), "
         "by default the built-in one, or LoCoMo's file. For languages: a set of your own (TOML), "
-        "by default the built-in ones. For statements: labelled messages (JSON lines).",
+        "by default the built-in ones. For statements: labelled messages (JSON lines). For worlds: "
+        "stories of who witnessed what (JSON).",
     ),
     json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
     significance: bool = typer.Option(
@@ -111,7 +121,13 @@ def evaluate(
     With statements, the facts that the rules read in messages are compared with their labels.
 
     With replies, labelled replies of companions are told apart: those that tell anything new.
+
+    With worlds, stories are played as worlds. What a mind has not witnessed must not be in its
+    prompts, and what it has and is asked about must.
     """
+    if what == _WORLDS:
+        _evaluate_worlds(path, out, json=json)
+        return
     if what == _REPLIES:
         replies = run(_measure_replies(load_settings()))
         if not output_json(replies, out, json=json):
@@ -177,6 +193,32 @@ def _evaluate_statements(
     if wrong:
         _print_misread(messages)
     _print_reading(report)
+
+
+def _evaluate_worlds(path: Path | None, out: Path | None, *, json: bool) -> None:
+    if path is None:
+        raise InvalidFile("worlds: expected the path of stories after it")
+    report = run(_measure_worlds(load_settings(), read_stories(path)))
+    if not output_json(report, out, json=json):
+        _print_worlds(report)
+
+
+def _print_worlds(report: WorldReport) -> None:
+    table = Table("", "counted", "of", "share")
+    table.add_row("leak_rate", f"{report.leaking}", f"{report.prompts}", f"{report.leak_rate:.2%}")
+    table.add_row("loss_rate", f"{report.missing}", f"{report.asked}", f"{report.loss_rate:.2%}")
+    for order, score in report.by_order.items():
+        table.add_row(
+            f"  order {order}", f"{score.missing}", f"{score.asked}", f"{score.loss_rate:.2%}"
+        )
+    console = Console()
+    console.print(
+        f"{report.stories} stories, {report.events} events, at most {report.longest} in one; "
+        f"{report.other_witnesses} events with other witnesses than in the file."
+    )
+    console.print(table)
+    for example in report.examples:
+        console.print(example, markup=False)
 
 
 def _print_misread(messages: list[LabelledMessage]) -> None:
@@ -359,6 +401,15 @@ async def _measure_replies(settings: Settings) -> ReplyReport:
         return report
 
 
+async def _measure_worlds(settings: Settings, stories: tuple[Story, ...]) -> WorldReport:
+    with _scratch(settings) as scratch, _progress("Asking", count_prompts(stories)) as advance:
+        changed = msgspec.structs.replace(
+            scratch, port=0, auth_secret=None, auth_keys=None, public_url=None
+        )
+        async with serving(changed, say=say) as (app, port):
+            return await measure_worlds(app, port, stories, advance)
+
+
 async def _measure_recall(
     settings: Settings, dialogues: list[Dialogue], variants: list[Variant]
 ) -> list[RecallReport]:
@@ -372,10 +423,24 @@ async def _scratch_core(
     settings: Settings, description: str, total: int, clock: Clock | None = None
 ) -> AsyncIterator[tuple[Core, Callable[[int], None]]]:
     """Build a core on a temporary database, and show a progress bar of `total` steps."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with _scratch(settings) as scratch:
+        async with core(scratch, clock=clock, say=say) as built:
+            with _progress(description, total) as advance:
+                yield built, advance
+
+
+@contextmanager
+def _scratch(settings: Settings) -> Iterator[Settings]:
+    """Return settings by which everything is kept in a temporary folder."""
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="eval-", dir=settings.data_dir) as scratch:
-        async with core(settings.in_scratch(Path(scratch)), clock=clock, say=say) as built:
-            with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-                task = bar.add_task(description, total=total)
-                yield built, lambda steps_done: bar.advance(task, steps_done)
+        yield settings.in_scratch(Path(scratch))
+
+
+@contextmanager
+def _progress(description: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar of `total` steps; return what advances it."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda steps_done: bar.advance(task, steps_done)

@@ -15,6 +15,7 @@ from foremind.api.memory_routes import text_of
 from foremind.api.operations import TEXT, Operation
 from foremind.api.responses import json_response
 from foremind.auth.principal import Principal
+from foremind.domain.calendar import Calendar
 from foremind.domain.errors import InvalidMessage, NotAllowed, NotFound, TooLarge
 from foremind.domain.world import (
     EventChoice,
@@ -24,11 +25,11 @@ from foremind.domain.world import (
     TurnOrder,
     Volume,
     WorldClock,
-    WorldRules,
 )
 from foremind.storage.world_store import World
 from foremind.worlds.forgetting import WorldEraser
 from foremind.worlds.minds import Minds, Thought
+from foremind.worlds.narration import flat
 
 _MAX_EVENTS = 1000  # of a request
 _MAX_BYTES = 8_000_000  # of a request with events
@@ -45,10 +46,14 @@ Point = Annotated[list[float], Meta(min_length=2, max_length=3)]
 
 
 class ClockBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The time of a world from now on, and how many times as fast as real time it passes."""
+    """The time of a world from now on, and how many times as fast as real time it passes.
+
+    `calendar` has the names of its months, days and feasts.
+    """
 
     time: Moment | None = None
     factor: Annotated[float, Meta(ge=0, le=_MAX_FACTOR)] | None = None
+    calendar: Calendar | None = None
 
 
 class WorldBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -132,11 +137,12 @@ class SaveView(msgspec.Struct, frozen=True):
 
 
 class WorldView(msgspec.Struct, frozen=True):
-    """A world: its time, how fast it passes, and who is where."""
+    """A world: its time, how fast it passes, what its days are called, and who is where."""
 
     world: str
     time: datetime
     factor: float
+    calendar: Calendar
     scenes: list[SceneView]
     saves: list[SaveView]
 
@@ -217,8 +223,10 @@ class WorldEndpoints:
                 now,
                 known.factor if body.clock.factor is None else body.clock.factor,
             )
-        rules = None if body.ranges is None else WorldRules(ranges=body.ranges)
-        world, _ = await self._worlds.put(name, now, clock, rules)
+        rules: dict[str, object] = {} if body.ranges is None else {"ranges": body.ranges}
+        if body.clock is not None and body.clock.calendar is not None:
+            rules["calendar"] = _checked(body.clock.calendar)
+        world, _ = await self._worlds.put(name, now, clock, **rules)
         return json_response(await self._view(world))
 
     @Operation("GET", "/v1/worlds/{world}", WorldView, scope="world", caller="anyone")
@@ -244,14 +252,19 @@ class WorldEndpoints:
         name = _hosted(request, principal)
         scene_name = _name(request.path_params["scene"], "scene")
         body = await read_json(request, SceneBody)
-        known = await self._services.views.stores.companions.named(body.minds)
+        companions = self._services.views.stores.companions
+        known = await companions.named([*body.minds, *body.players])
         for index, slug in enumerate(body.minds):
             if slug not in known:
                 path = f"minds[{index}]"
                 raise InvalidMessage(f"{path}: expected the slug of a companion", param=path)
+        for index, player in enumerate(body.players):
+            if player in known:  # what they say would be taken for what the companion says
+                path = f"players[{index}]"
+                raise InvalidMessage(f"{path}: expected an id that is no companion's", param=path)
         scene = Scene(
             scene_name,
-            body.place,
+            flat(body.place),
             list(dict.fromkeys(body.players)),
             list(dict.fromkeys(body.minds)),
             body.positions,
@@ -458,6 +471,7 @@ class WorldEndpoints:
             world.name,
             world.clock.at(self._clock.now()),
             world.clock.factor,
+            world.rules.calendar,
             [_scene_view(scene) for scene in scenes.values()],
             [SaveView(*save) for save in await self._worlds.saves(world.name)],
         )
@@ -525,6 +539,15 @@ def _name(text: str, param: str) -> str:
         raise InvalidMessage(
             f"{param}: expected text of 1 to 128 characters in one line", param=param
         ) from None
+
+
+def _checked(calendar: Calendar) -> Calendar:
+    """Return a calendar all of whose feasts begin on a day that there is."""
+    for name, feast in calendar.feasts.items():
+        if feast.day > feast.last_day:
+            path = f"clock.calendar.feasts.{name}.day"
+            raise InvalidMessage(f"{path}: expected at most {feast.last_day}", param=path)
+    return calendar
 
 
 def _scene_view(scene: Scene) -> SceneView:

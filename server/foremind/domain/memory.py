@@ -141,9 +141,9 @@ class MemoryChanges:
 class KnownMemory(msgspec.Struct, frozen=True, gc=False):
     """The fields of a memory that ranking needs, from the index or the database.
 
-    `happened` is the time span it refers to, if any; `length` is the sum of its term weights;
-    `session` is equal for memories of the same session; `superseded_by` is the memory that replaced
-    it.
+    `happened` is the time span it refers to, if any; `place` where it was witnessed, in a world;
+    `length` is the sum of its term weights; `session` is equal for memories of the same session;
+    `superseded_by` is the memory that replaced it.
     """
 
     id: int
@@ -158,6 +158,7 @@ class KnownMemory(msgspec.Struct, frozen=True, gc=False):
     session: int
     length: float
     superseded_by: int | None = None
+    place: str = ""
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
@@ -236,7 +237,7 @@ class Recalled(msgspec.Struct, frozen=True, gc=False):
     """A memory returned by a search; all scores are 0 to 1.
 
     Memories are sorted by `score`; `relevance` is the 70/30 combination of `cosine` and `keyword`
-    alone. `superseded`: a newer memory contradicts it.
+    alone. `superseded`: a newer memory contradicts it; `place`: where it was witnessed, in a world.
     """
 
     id: int
@@ -250,6 +251,7 @@ class Recalled(msgspec.Struct, frozen=True, gc=False):
     relevance: float
     cosine: float
     keyword: float
+    place: str = ""
 
 
 class LoreView(msgspec.Struct, frozen=True):

@@ -47,7 +47,11 @@ _PRODUCT_CANDIDATES = 150
 
 @dataclass(frozen=True, slots=True)
 class RecallPolicy:
-    """Limits and weights of a search; names and units are those of `Settings`."""
+    """Limits and weights of a search; names and units are those of `Settings`.
+
+    `in_world`: what is searched was witnessed in a world. The words that nearly all of it contains
+    are not searched for beside others, and its places count.
+    """
 
     vector_weight: float
     keyword_weight: float
@@ -65,6 +69,7 @@ class RecallPolicy:
     min_score: float
     min_share: float
     limit: int
+    in_world: bool = False
 
     @property
     def candidate_limit(self) -> int:

@@ -169,7 +169,8 @@ class TurnToRemember(ExchangeTurn):
     """A turn that is ingested, or is near one; `message_id` is that of the message that it is or
     answers.
 
-    `event_type` is set for what happened, or was witnessed in a world, which has no session.
+    `event_type` is set for what happened, or was witnessed in a world at a `place`, which has no
+    session.
     `removed`: only the text of its memory is left. `terms` is the sum of its memory's term weights;
     `merged_into` the memory that it repeats.
     """
@@ -181,6 +182,7 @@ class TurnToRemember(ExchangeTurn):
     removed: bool
     terms: float
     merged_into: int | None
+    place: str = ""
 
     @property
     def remembered_as(self) -> int | None:

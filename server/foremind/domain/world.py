@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from foremind.domain.calendar import NO_CALENDAR, Calendar
 from foremind.domain.relationship import relationship_id_of
 from foremind.domain.turn import MemoryType
 
@@ -64,9 +65,10 @@ NATURAL_ORDER = TurnOrder()
 
 
 class WorldRules(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What holds in a world: how far speech reaches."""
+    """What holds in a world: how far speech reaches, and what its days are called."""
 
     ranges: Ranges = Ranges()
+    calendar: Calendar = NO_CALENDAR
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +224,6 @@ def _reaches(event: NewEvent, scene: Scene, name: str, ranges: Ranges) -> bool:
 
 
 def _how(event: NewEvent, name: str) -> How:
-    if name == event.actor:
-        return "own"
     if not event.is_speech:
         return "seen"
     if not event.to:
@@ -236,7 +236,7 @@ class Perceived:
     """An event as one mind witnessed it.
 
     `how` it did, `chain` from whom its actor has it, the nearest first; `place` where it happened;
-    `telling`: its actor passes something on, rather than talks.
+    `spoken`: somebody says it; `telling`: and passes something on by it, rather than talks.
     """
 
     how: How
@@ -246,34 +246,9 @@ class Perceived:
     chain: Sequence[str]
     text: str
     place: str
+    volume: Volume
     spoken: bool
     telling: bool
-
-
-def narrate(event: Perceived, names: Mapping[str, str]) -> str:
-    """Return what a mind perceived as text: what was said with who said it, and to whom.
-
-    What it said itself is only its words. What it was told is said to be so, with the chain of
-    those who passed it on: it is no knowledge of its own.
-
-    Args:
-        names: of players and minds, by id and slug.
-    """
-    if not event.spoken:
-        return f"{event.text} ({event.place})" if event.place else event.text
-    if event.how == "own":
-        return event.text
-
-    def name(of: str) -> str:
-        return names.get(of, of)
-
-    actor, to_mind = name(event.actor), event.how == "told"
-    whom = "you" if to_mind else " and ".join(map(name, event.addressed))
-    if event.telling:
-        told = f'{actor} told {whom or "everybody"} that "{event.text}"'
-        origin = ", who has it from ".join(map(name, event.chain))
-        return f"{told} ({actor} has it from {origin})" if origin else told
-    return f"{actor} (to {whom}): {event.text}" if whom else f"{actor}: {event.text}"
 
 
 def player_account(timeline: int, player: str) -> str:

@@ -270,7 +270,7 @@ def _scene_event(one: PerceivedEvent) -> SceneEvent:
         how=event.how,
         actor=event.actor,
         to=list(event.addressed),
-        volume=one.volume,
+        volume=event.volume,
         scene=one.scene,
         place=event.place,
         at=one.happened_at,

@@ -410,7 +410,8 @@ class IngestDecider:
             counter = partial(count_terms, fallback=language)
             return contextual_text(judged.session, judged.position, self._names, counter)
         assert turn.vector is not None  # it is judged by it
-        return standalone_text(turn, turn.vector, language)
+        where = replace(turn, content=f"{turn.content}\n{turn.place}") if turn.place else turn
+        return standalone_text(where, turn.vector, language)
 
     def _similar_to(self, turn: TurnToRemember) -> list[SimilarMemory]:
         """Return the memories that a turn may repeat, as they are by now, nearest first."""

@@ -30,6 +30,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
+from foremind.domain.calendar import NOWHERE, Surroundings
 from foremind.domain.memory import NARRATED_TYPES, Candidate, KnownMemory, Recalled, WordStatistics
 from foremind.domain.policy import RecallPolicy
 from foremind.text.languages.language_files import ENGLISH
@@ -161,21 +162,31 @@ class EventAnchor:
 
 @dataclass(frozen=True, slots=True)
 class ParsedQuery:
-    """A parsed text. `terms` may repeat; `times` are in the player's time zone."""
+    """A parsed text. `terms` may repeat; `times` are in the player's time zone.
+
+    `place` is where it is asked, in a world; `named` are terms that may be those of places.
+    """
 
     terms: tuple[str, ...]
     times: tuple[Span, ...] = ()
     anchors: tuple[EventAnchor, ...] = ()
     about_the_past: bool = False
     about_questions: bool = False
+    place: str = ""
+    named: frozenset[str] = frozenset()
 
 
-def parse_query(text: str, now: datetime, fallback: str = ENGLISH) -> ParsedQuery:
-    """Parse `text` as of `now`, which is in the player's time zone.
+def parse_query(
+    text: str,
+    now: datetime,
+    fallback: str = ENGLISH,
+    around: Surroundings = NOWHERE,
+) -> ParsedQuery:
+    """Parse `text` as of `now`, which is in the player's time zone, or the time of a world.
 
     `fallback` is its language where that is unsure, perhaps with the player's region.
     """
-    times = tuple(spans_in(text, now, fallback, undecided=True))
+    times = tuple(spans_in(text, now, fallback, undecided=True, calendar=around.calendar))
     terms = tuple(query_terms_of(text, fallback))
     return ParsedQuery(
         terms=terms,
@@ -183,6 +194,8 @@ def parse_query(text: str, now: datetime, fallback: str = ENGLISH) -> ParsedQuer
         anchors=() if times else tuple(_anchors(text, frozenset(terms))),
         about_the_past=_PAST.search(text) is not None,
         about_questions=_QUESTIONS.search(text) is not None,
+        place=around.place,
+        named=frozenset(terms),
     )
 
 
@@ -199,6 +212,28 @@ def _anchors(text: str, known: frozenset[str]) -> list[EventAnchor]:
     return anchors
 
 
+# A term is common if so many times more memories contain it than the rarest term, and such a share.
+_COMMON_FACTOR, _COMMON_SHARE = 3, 0.05
+
+
+def rare_terms(terms: Sequence[str], statistics: WordStatistics) -> tuple[str, ...]:
+    """Return terms without those that nearly everything contains; nothing if there are none.
+
+    Who is named in most of what somebody witnessed does not tell which of it is asked about; nor
+    do words that nothing contains.
+    """
+    known = {
+        term: count for term, count in statistics.document_frequencies.items() if term in terms
+    }
+    if not known:
+        return ()
+    limit = max(_COMMON_FACTOR * min(known.values()), _COMMON_SHARE * statistics.memories)
+    rare = {term for term, count in known.items() if count <= limit}
+    return tuple(term for term in terms if term in rare) if len(rare) < len(known) else ()
+
+
+# Of what happened at a place that is named, and how much of it of what happened where it is asked.
+_PLACE_WEIGHT, _HERE_FIT = 0.15, 0.3
 # A superseded memory ranks after its replacement, unless the query is about the past.
 _SUPERSEDED_FACTOR = 0.6
 # No memory repeats a whole long draft: BM25 is measured against this many of its rarest terms.
@@ -308,6 +343,7 @@ def _recalled(
         relevance=relevance,
         cosine=cosine,
         keyword=keyword,
+        place=memory.place,
     )
 
 
@@ -379,6 +415,9 @@ def _scores(
         if times:
             scores = scores + policy.time_weight * _time_fits(candidates, times)
             total += policy.time_weight
+        if policy.in_world:
+            scores = scores + _PLACE_WEIGHT * _place_fits(candidates, query)
+            total += _PLACE_WEIGHT
         scores = scores / max(total, 1e-9)
         if policy.user_weight != 1:
             scores = scores * _speaker_weights(_memories(candidates), policy)
@@ -450,6 +489,18 @@ def _time_fits(candidates: CandidateSet, times: Sequence[Span]) -> Numbers:
         )
     ]
     return np.asarray(np.max(fits, axis=0), np.float64)
+
+
+def _place_fits(candidates: CandidateSet, query: ParsedQuery) -> Numbers:
+    """Return how well the place of each candidate fits: one that is named, or where it is asked."""
+
+    def fit(place: str) -> float:
+        if place and query.named.issuperset(terms_of(place)):
+            return 1.0
+        return _HERE_FIT if place and place == query.place else 0.0
+
+    fits = {place: fit(place) for place in {memory.place for memory in _memories(candidates)}}
+    return np.array([fits[memory.place] for memory in _memories(candidates)])
 
 
 def _requested_times(

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from foremind.domain.calendar import NOWHERE, Surroundings
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.record import LayersState, Record, of_layer, unsettled_questions
 from foremind.domain.settings.setting_definitions import LayerName
@@ -132,7 +133,7 @@ class LayerQuery:
 
     `references` are all possible ones in it; `recalled_texts` are the best memories recalled for
     it, which may relate to an open question; `language` is that of the text where it is unsure,
-    `prompt_language` that of the prompt.
+    `prompt_language` that of the prompt; `around` is where it is said, in a world.
     """
 
     text: str
@@ -144,6 +145,7 @@ class LayerQuery:
     recalled_texts: tuple[str, ...] = ()
     language: str = ENGLISH
     prompt_language: str = ENGLISH
+    around: Surroundings = NOWHERE
 
 
 class RelationshipLayers:

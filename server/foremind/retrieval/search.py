@@ -8,10 +8,17 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from foremind.domain.calendar import NOWHERE, Surroundings
 from foremind.domain.memory import Recalled, RetrievalQuery, WordStatistics
 from foremind.domain.policy import RecallPolicy
 from foremind.retrieval.classifiers import TextClassifiers, worth_searching
-from foremind.retrieval.ranking import CandidateSet, parse_query, rank, to_candidate_set
+from foremind.retrieval.ranking import (
+    CandidateSet,
+    parse_query,
+    rank,
+    rare_terms,
+    to_candidate_set,
+)
 from foremind.runtime.supervision import run_or_offload
 from foremind.storage.memory_store import MemoryStore
 from foremind.text.languages.detection import language_of
@@ -25,7 +32,8 @@ _UNSERVED_VECTOR_SHARE = 0.35
 class Query:
     """A search of one relationship; `vector` is the unit vector of `text`, float32 [dimension].
 
-    `now` is in the player's time zone; `language` is that of the text where it is unsure.
+    `now` is in the player's time zone; `language` is that of the text where it is unsure; `around`
+    is where it is asked, in a world.
     """
 
     relationship_id: int
@@ -34,6 +42,7 @@ class Query:
     policy: RecallPolicy
     now: datetime
     language: str = ENGLISH
+    around: Surroundings = NOWHERE
 
 
 class MemorySearch(Protocol):
@@ -117,21 +126,25 @@ class RankedSearch:
             StorageUnavailable: the database did not answer.
         """
         parsed = await run_or_offload(
-            len(query.text), lambda: parse_query(query.text, query.now, query.language)
+            len(query.text),
+            lambda: parse_query(query.text, query.now, query.language, query.around),
         )
         policy = query.policy
         if self._languages and language_of(query.text, query.language) not in self._languages:
             policy = favour_words(policy)
-        candidates, statistics = await self._source.candidates(
-            RetrievalQuery(
-                relationship_id=query.relationship_id,
-                vector=query.vector,
-                terms=sorted(set(parsed.terms)),
-                policy=policy,
-                now=query.now,
-                times=[(time.start, time.end) for time in parsed.times],
-            )
+        retrieval = RetrievalQuery(
+            relationship_id=query.relationship_id,
+            vector=query.vector,
+            terms=sorted(set(parsed.terms)),
+            policy=policy,
+            now=query.now,
+            times=[(time.start, time.end) for time in parsed.times],
         )
+        candidates, statistics = await self._source.candidates(retrieval)
+        if policy.in_world and (rare := rare_terms(parsed.terms, statistics)):
+            parsed = replace(parsed, terms=rare)
+            retrieval = replace(retrieval, terms=sorted(set(rare)))
+            candidates, statistics = await self._source.candidates(retrieval)
         return rank(candidates, parsed, statistics, policy, query.now, self._floor)
 
 

@@ -329,6 +329,7 @@ def known_memory(row: Any) -> KnownMemory:
         happened=(
             None if row["happened_from"] is None else (row["happened_from"], row["happened_to"])
         ),
+        place=row["place"],
         last_used_at=row["last_used_at"],
         superseded=row["superseded"],
         session=row["session"],
@@ -358,6 +359,7 @@ def _turn_to_remember(row: Any) -> TurnToRemember:
         removed=row["removed"],
         terms=row["term_count"] or 0.0,
         merged_into=row["merged_into"],
+        place=row["place"],
     )
 
 

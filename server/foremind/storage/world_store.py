@@ -2,6 +2,7 @@
 
 from collections.abc import (
     AsyncIterator,
+    Callable,
     Collection,
     Iterable,
     Mapping,
@@ -37,7 +38,6 @@ from foremind.domain.world import (
     WorldRules,
     audience_of,
     log_of,
-    narrate,
     player_account,
     timeline_account,
 )
@@ -111,7 +111,6 @@ class PerceivedEvent:
     event: Perceived
     type: str
     memory_type: MemoryType
-    volume: Volume
     scene: str
     happened_at: datetime
     fields: Mapping[str, object]
@@ -139,10 +138,12 @@ class PlayerAccount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Perception:
-    """A line of what a mind perceived lately; `own`: the mind said it."""
+    """What a mind perceived at a place; `spoken`: somebody said it; `own`: the mind did."""
 
     turn_id: int
     own: bool
+    spoken: bool
+    place: str
     text: str
 
 
@@ -169,9 +170,13 @@ class WorldStore:
         name: str,
         now: datetime,
         clock: WorldClock | None = None,
-        rules: WorldRules | None = None,
+        **rules: object,
     ) -> tuple[World, bool]:
-        """Create a world, or change what is given of it; return it, and whether it is new."""
+        """Create a world, or change what is given of it; return it, and whether it is new.
+
+        Args:
+            rules: those to change, by their names in `WorldRules`.
+        """
         async with self._database.transaction() as connection:
             row = await self._locked(connection, name)
             if row is None:
@@ -182,7 +187,7 @@ class WorldStore:
                     1,
                     1,
                     clock or WorldClock(now, now),
-                    rules or WorldRules(),
+                    msgspec.structs.replace(WorldRules(), **rules),
                     1,
                 )
                 if await _insert_world(connection, world):
@@ -192,7 +197,7 @@ class WorldStore:
             world = replace(
                 known,
                 clock=known.clock if clock is None else clock,
-                rules=known.rules if rules is None else rules,
+                rules=msgspec.structs.replace(known.rules, **rules),
             )
             await _change_world(connection, world)
         return world, False
@@ -361,12 +366,15 @@ class WorldStore:
         mind: int,
         events: Sequence[PerceivedEvent],
         vectors: Sequence[Vector],
-        names: Mapping[str, str],
+        narrate: Callable[[Perceived], str],
         now: datetime,
     ) -> list[int]:
         """Let a mind perceive events, with their vectors; return the new turns.
 
         They wait to become memories. What was forgotten meanwhile is not perceived.
+
+        Args:
+            narrate: returns an event as the mind remembers it.
 
         Raises:
             NotFound: there is no such mind.
@@ -386,9 +394,10 @@ class WorldStore:
                 ["companion" if _is_own(event) else "user" for event, _ in kept],
                 [event.event.id for event, _ in kept],
                 [event.memory_type for event, _ in kept],
-                [narrate(event.event, names) for event, _ in kept],
+                [narrate(event.event) for event, _ in kept],
                 [event.happened_at for event, _ in kept],
                 [HalfVector(vector) for _, vector in kept],
+                [event.event.place for event, _ in kept],
             )
             turns = [row["id"] for row in rows]
             await connection.execute("set_perceived", mind, events[-1].key.seq)
@@ -616,7 +625,10 @@ class WorldStore:
     async def perceptions(self, mind: int, limit: int) -> list[Perception]:
         """Return what a mind perceived last, oldest first."""
         rows = await self._database.for_relationship(mind).rows("perceptions", mind, limit)
-        return [Perception(row["id"], row["own"], row["content"]) for row in rows]
+        return [
+            Perception(row["id"], row["own"], row["spoken"], row["place"], row["content"])
+            for row in rows
+        ]
 
     async def save(self, name: str, save: str, now: datetime) -> None:
         """Name this moment of a world: what follows is another timeline.
@@ -1154,12 +1166,12 @@ def _perceived(row: Any) -> PerceivedEvent:
             row["chain"],
             row["content"],
             row["place"],
+            row["volume"],
             spoken,
             bool(row["chain"]) or row["type"] in ("tell", "told") or (by_mind and how == "told"),
         ),
         row["type"],
         row["memory_type"],
-        row["volume"],
         row["scene"],
         row["happened_at"],
         msgspec.json.decode(row["fields"]),

@@ -6,7 +6,7 @@ in every language, in the order of day and month that the player's language and 
 
 import re
 from calendar import monthrange
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,6 +16,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
+from foremind.domain.calendar import NO_CALENDAR, Calendar
 from foremind.text.languages import utterances
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES
@@ -165,6 +166,16 @@ _MONTHS = {
         ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1
     )
 }
+_MONTH_NAMES = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+)  # fmt: skip
+_DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_FEAST = (
+    r"\b(?:(?P<bound>before|after|since|until|till) |(?:on|at|during|over|for|by|in|around) )?"
+    r"(?:the )?(?:(?P<relation>last|past|previous|next|coming|this) )?"
+    r"(?P<name>{names})\b"
+)
 _NTH = re.compile(r"\d{1,2}(?:st|nd|rd|th)")
 _BEHIND, _AHEAD = ("last", "past", "previous"), ("next", "coming")
 _A_MOMENT = timedelta(hours=12)
@@ -219,7 +230,12 @@ class Span:
 
 
 def spans_in(
-    text: str, now: datetime, fallback: str = ENGLISH, *, undecided: bool = False
+    text: str,
+    now: datetime,
+    fallback: str = ENGLISH,
+    *,
+    undecided: bool = False,
+    calendar: Calendar = NO_CALENDAR,
 ) -> list[Span]:
     """Return the spans of time that `text` mentions, as somebody who says it at `now` means them.
 
@@ -231,13 +247,17 @@ def spans_in(
             month in "03/04/2026", and the language of a text that does not tell.
         undecided: of what neither states nor asks, such as words that are searched for, return
             the spans in both directions.
+        calendar: the names of months, days and feasts of a world, besides those of the language.
     """
     searched = text[:MAX_CHARS].translate(_APOSTROPHES)
+    spans: list[Span] = []
+    if calendar is not NO_CALENDAR:
+        spans = _feasts_in(searched, now, calendar, undecided=undecided)
+        searched = _in_english(searched, calendar)
     language = language_of(searched, fallback)
     if language == ENGLISH and _HINT.search(searched) is None:
-        return []
+        return spans[:MAX_EXPRESSIONS]
     expression = _EXPRESSION if language == ENGLISH else _EXPRESSION_IN_FIGURES
-    spans: list[Span] = []
     if language != ENGLISH:
         unsure = _unsure_directions(searched, language, undecided=undecided)
         for named in islice(english_times(searched, language), MAX_EXPRESSIONS):
@@ -258,6 +278,46 @@ def spans_in(
             if span is not None and span not in spans:
                 spans.append(span)
     return spans[:MAX_EXPRESSIONS]
+
+
+def _feasts_in(text: str, now: datetime, calendar: Calendar, *, undecided: bool) -> list[Span]:
+    """Return the spans of the feasts of a world that a text mentions: "since the last harvest"."""
+    if not calendar.feasts:
+        return []
+    noon = now.replace(hour=12, minute=0, second=0, microsecond=0)
+    feasts = {name.casefold(): feast for name, feast in calendar.feasts.items()}
+    pattern = re.compile(_FEAST.format(names=_any_of(feasts)), re.IGNORECASE)
+    spans: list[Span] = []
+    for match in islice(pattern.finditer(text), MAX_EXPRESSIONS):
+        if match.start() == match.start("name"):  # "We harvest the wheat"
+            continue
+        feast = feasts[match["name"].casefold()]
+        of_year = partial(_days_of_year, noon, feast.month, feast.day, feast.days)
+        for direction in _directions(match, undecided=undecided):
+            with suppress(ValueError, OverflowError):
+                relation = (match["relation"] or "").lower()
+                span = _in_some_year(of_year, relation, noon, direction)
+                if span is not None and match["bound"]:
+                    span = open_ended_span(span, match["bound"].lower())
+                span = None if span is None else _clipped(span)
+                if span is not None and span not in spans:
+                    spans.append(span)
+    return spans
+
+
+def _in_english(text: str, calendar: Calendar) -> str:
+    """Return a text in which the months and days of a world have their English names."""
+    names = dict(zip(map(str.casefold, calendar.months or ()), _MONTH_NAMES, strict=False))
+    names |= dict(zip(map(str.casefold, calendar.days or ()), _DAY_NAMES, strict=False))
+    if not names:
+        return text
+    pattern = re.compile(rf"\b(?:{_any_of(names)})\b", re.IGNORECASE)
+    return pattern.sub(lambda match: names[match[0].casefold()], text)
+
+
+def _any_of(names: Iterable[str]) -> str:
+    """Return a pattern of names, the longest first."""
+    return "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
 
 
 def _unsure_directions(text: str, language: str, *, undecided: bool) -> tuple[Direction, ...]:
@@ -574,9 +634,9 @@ def _month_or_day(noon: datetime, month: int, day: int | None, year: int) -> Spa
     return day_of(noon.replace(year=year, month=month, day=day))
 
 
-def _days_of_year(noon: datetime, month: int, day: int, days: int, year: int) -> Span:
-    start = day_of(noon.replace(year=year, month=month, day=day)).start
-    return Span(start, start + timedelta(days=days))
+def _days_of_year(noon: datetime, month: int, day: int, days: int, year: int) -> Span | None:
+    first = _month_or_day(noon, month, day, year)
+    return None if first is None else Span(first.start, first.start + timedelta(days=days))
 
 
 def _movable_holiday(noon: datetime, title: str, year: int) -> Span:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import structlog
 
 from foremind.cluster.freshness import Freshness
+from foremind.domain.calendar import NOWHERE, Surroundings
 from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError
 from foremind.domain.memory import Recalled
@@ -61,7 +62,7 @@ class RetrievalScope:
 
     `user_id` is the user who takes turns with others in the embedding queue; `lore` returns what a
     draft activates of the companion's lorebook; `language` is the draft's where that is unsure.
-    `now` is the time of a world; None: that of the clock.
+    `now` is the time of a world, `around` where it is asked there; None: the time of the clock.
     """
 
     relationship_id: int
@@ -73,6 +74,7 @@ class RetrievalScope:
     lore: LoreSource = no_lore
     language: str = ENGLISH
     now: datetime | None = None
+    around: Surroundings = NOWHERE
 
 
 class ContextBuilder:
@@ -170,6 +172,7 @@ class ContextBuilder:
             (scope.now or self._clock.now()).astimezone(scope.time_zone),
             language=scope.language,
             prompt_language=scope.cache_key.language,
+            around=scope.around,
         )
 
     async def _refresh(self, relationship_id: int) -> bool:
@@ -239,6 +242,7 @@ class ContextBuilder:
                 scope.cache_key.recall_policy,
                 draft.now,
                 scope.language,
+                scope.around,
             )
             sources["memories"] = partial(self._search.search, query)
         if draft.policy.on("library") and self._library.may_have_documents(scope.companion_id):
@@ -348,7 +352,13 @@ async def _memories_section(memories: Sequence[Recalled], draft: LayerQuery) -> 
     def quoted() -> Section:
         return section(
             "memories",
-            memory_lines(memories, draft.user_name, draft.now, draft.prompt_language),
+            memory_lines(
+                memories,
+                draft.user_name,
+                draft.now,
+                draft.prompt_language,
+                draft.around.calendar,
+            ),
             counter_for(draft.policy.tokenizer),
             preface=weak_match_preface(memories, draft.prompt_language),
         )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from foremind.domain.calendar import NOWHERE, Surroundings
 from foremind.domain.companion import Companion
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.session_state import NO_STATE, SessionState
@@ -23,7 +24,7 @@ class ConversationSnapshot:
 
     `now` is in the player's time zone. `session` identifies the session, for what a card draws at
     random; `greeting` is the number of the greeting it was opened with, `language`
-    that of the prompt.
+    that of the prompt; `around` where it is said, in a world.
     """
 
     user_name: str
@@ -33,6 +34,7 @@ class ConversationSnapshot:
     session: str = ""
     greeting: int = 0
     language: str = ENGLISH
+    around: Surroundings = NOWHERE
 
 
 def build_prompt(
@@ -70,6 +72,7 @@ def build_prompt(
         now=conversation.now,
         lore=lore,
         language=conversation.language,
+        around=conversation.around,
     )
 
 

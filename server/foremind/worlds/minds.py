@@ -5,16 +5,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
+from foremind.domain.calendar import Surroundings
 from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.policy import Policy, policy_for
 from foremind.domain.relationship import Relationship, relationship_id_of
 from foremind.domain.settings.setting_levels import effective_settings
+from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind.domain.user import NO_NAME, UTC
 from foremind.domain.world import player_account
 from foremind.llm.prompt.assembly import MAX_TURNS, AssembledPrompt
 from foremind.llm.prompt.character import macro_values
-from foremind.llm.prompt.layout import PastTurn
+from foremind.llm.prompt.layout import PastTurn, witnessed
+from foremind.llm.prompt.quoted_lines import without_tags
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import Priority
 from foremind.runtime.services import RuntimeServices
@@ -25,7 +28,9 @@ from foremind.typeahead.context_cache import CacheKey, PreparedContext
 from foremind.typeahead.draft_lore import lore_for
 from foremind.typeahead.prefetch_policy import normalise
 from foremind.typeahead.prompt_builder import ConversationSnapshot, build_prompt
+from foremind.worlds.narration import Names, narrate, spoken
 
+_LINES = 4  # of what was witnessed that count as one memory of a conversation
 _BATCH = 256  # events that are perceived in one transaction
 
 
@@ -33,7 +38,8 @@ _BATCH = 256  # events that are perceived in one transaction
 class Mind:
     """A mind that has perceived what it witnessed, as of its relationship's versions.
 
-    `companion` and `policy` have the settings in force; `now` is the time of the world.
+    `companion` and `policy` have the settings in force; `now` is the time of the world, `around`
+    where it is there.
     """
 
     world: World
@@ -42,6 +48,7 @@ class Mind:
     policy: Policy
     history: Sequence[PastTurn]
     now: datetime
+    around: Surroundings
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,13 @@ class Thought:
     mind: Mind
     context: PreparedContext
     assembled: AssembledPrompt
+
+
+def _policy_for(settings: CompanionSettings, server: Settings) -> Policy:
+    """Return the policy of a mind: what it witnessed are many short lines, with the same names."""
+    policy = policy_for(settings, server)
+    limit = _LINES * policy.recall.limit
+    return replace(policy, recall=replace(policy.recall, limit=limit, in_world=True))
 
 
 class Minds:
@@ -96,13 +110,24 @@ class Minds:
             world,
             relationship,
             replace(base, settings=settings),
-            policy_for(settings, self._runtime.settings),
+            _policy_for(settings, self._runtime.settings),
             [
-                PastTurn("companion" if said.own else "user", said.text, said.turn_id)
+                witnessed(said.text, said.turn_id, "" if said.spoken else said.place, own=said.own)
                 for said in perceptions
             ],
             world.clock.at(self._runtime.clock.now()),
+            Surroundings(await self._place(world, slug, player), world.rules.calendar),
         )
+
+    async def _place(self, world: World, slug: str, player: str | None) -> str:
+        """Return where a character is, or is with a player; "" for nowhere."""
+        scenes = (await self._stores.worlds.scenes(world)).values()
+        places = [
+            scene.place
+            for scene in scenes
+            if slug in scene.minds and (player is None or player in scene.players)
+        ]
+        return next(iter(places), "")
 
     async def think(
         self, mind: Mind, draft: str, speaker: str, priority: Priority = Priority.REQUEST
@@ -110,13 +135,15 @@ class Minds:
         """Return what a mind's model is given for what somebody says to it, or for a draft of it.
 
         Args:
-            speaker: the name of who says it; "" for a draft that nobody says.
+            speaker: the id of who says it; "" for a draft that nobody says.
 
         Raises:
             Overloaded: the embedding queue is full.
         """
         prepared = await self._recalled(mind, draft, priority)
-        message = f"{speaker}: {draft}" if speaker else draft
+        message = draft
+        if speaker:
+            message = without_tags(spoken(speaker, draft, await self._names()))
         return _thought(mind, prepared, mind.history, message)
 
     async def react(self, mind: Mind, text: str, priority: Priority = Priority.ENTER) -> Thought:
@@ -162,6 +189,7 @@ class Minds:
                 mind.history,
             ),
             now=mind.now,
+            around=mind.around,
         )
 
     async def _perceived(
@@ -229,11 +257,9 @@ class Minds:
         """
         worlds, now = self._stores.worlds, self._runtime.clock.now()
         past = [witness for witness in witnesses if witness is not None]
-        names: dict[str, str] | None = None
+        names: Names | None = None
         while events := await worlds.witnessed(past, after, _BATCH):
-            if names is None:
-                companions = await self._stores.companions.list()
-                names = {companion.slug: companion.name for companion in companions}
+            names = names or await self._names()
             made = {
                 event.key: await self._context.embedder.embed_passage(event.event.text)
                 for event in events
@@ -244,8 +270,12 @@ class Minds:
             vectors = [
                 event.vector if event.vector is not None else made[event.key] for event in events
             ]
-            await worlds.perceive(mind, events, vectors, names, now)
+            await worlds.perceive(mind, events, vectors, partial(narrate, names=names), now)
             after = events[-1].key.seq
+
+    async def _names(self) -> Names:
+        companions = await self._stores.companions.list()
+        return Names({companion.slug: companion.name for companion in companions})
 
     async def _remember(self, mind: int) -> None:
         """Make memories of what a mind has perceived, and wait for it."""
@@ -259,7 +289,7 @@ def _thought(
     assembled = build_prompt(
         mind.companion,
         mind.policy.layers,
-        ConversationSnapshot(NO_NAME, history, mind.now),
+        ConversationSnapshot(NO_NAME, history, mind.now, around=mind.around),
         prepared.standing,
         prepared,
         message,

@@ -220,9 +220,9 @@ def test_every_field_of_every_body_is_named_if_it_is_wrong(shape: type) -> None:
                 assert error.message == f"{path}: expected a value, it is missing"
             elif error:  # an object that must not be empty
                 _assert_says(error, path.rpartition(".")[0])
-            holder[f"{step}s"] = right
+            holder[f"{step}x"] = right
             error = _refusal(document, shape)
             if error and "missing" not in error.message:
-                _assert_says(error, f"{path}s")
-            del holder[f"{step}s"]
+                _assert_says(error, f"{path}x")
+            del holder[f"{step}x"]
             holder[step] = right

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foremind.domain.calendar import Calendar, Feast
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES
 from foremind.text.languages.prompt_words import age_in_words
 from foremind.text.time_expressions import Span, day_of, span_proximity, spans_in
@@ -476,3 +477,46 @@ def test_every_language_has_words_for_times(language: str) -> None:
     units = {line.partition(":")[0] for line in LANGUAGES[language].times}
     assert units >= {"day", "week", "month", "year"}
     assert len(LANGUAGES[language].numbers) == 10
+
+
+CALENDAR = Calendar(
+    months=("Frost", "Thaw", "Seed", "Bud", "Bloom", "Sun", "Hay", "Corn", "Fruit", "Leaf", "Mist",
+            "Long Night"),
+    days=("Moonday", "Fireday", "Midweek", "Thunder", "Market", "Bath", "Rest"),
+    feasts={"harvest": Feast(9, 20, 5), "Feast of Lights": Feast(2, 29)},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("What happened at the last harvest?", "2022-09-20", "2022-09-24"),
+        ("what happened at the harvest?", "2022-09-20", "2022-09-24"),
+        ("Who came last Harvest", "2022-09-20", "2022-09-24"),
+        ("We will meet at the next harvest", "2023-09-20", "2023-09-24"),
+        ("What was sung during the Feast of Lights?", "2020-02-29", "2020-02-29"),
+        ("What did we do in Long Night?", "2022-12-01", "2022-12-31"),
+        ("What was on 3 Fruit 2022?", "2022-09-03", "2022-09-03"),
+        ("What did she say last Market?", "2023-06-09", "2023-06-09"),
+        ("What did you do yesterday?", "2023-06-14", "2023-06-14"),
+    ],
+)
+def test_a_world_has_names_of_its_own(text: str, first: str, last: str) -> None:
+    """For months, days and feasts; those of the language are understood as well."""
+    (span,) = spans_in(text, NOW, calendar=CALENDAR)
+    assert (str(span.start.date()), str((span.end - timedelta(days=1)).date())) == (first, last)
+
+
+def test_since_a_feast_is_open_ended() -> None:
+    """As with other times."""
+    (span,) = spans_in("What happened since the last harvest?", NOW, calendar=CALENDAR)
+    assert str(span.start.date()) == "2022-09-20"
+    assert span.end > NOW
+
+
+@pytest.mark.parametrize(
+    "text", ["We harvest the wheat", "A harvester broke", "Sunlight and haystacks"]
+)
+def test_a_word_may_be_no_feast(text: str) -> None:
+    """Without what goes before a time."""
+    assert spans_in(text, NOW, calendar=CALENDAR) == []

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from foremind.domain.calendar import NOWHERE, Surroundings
 from foremind.domain.companion_rules import Behaviour
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import LayerPolicy
@@ -111,6 +112,7 @@ def assemble(
     now: datetime,
     lore: ActiveLore = NO_LORE,
     language: str = ENGLISH,
+    around: Surroundings = NOWHERE,
 ) -> AssembledPrompt:
     """Return the prompt for a message.
 
@@ -157,6 +159,7 @@ def assemble(
         closing=character.closing,
         language=language,
         emotions=policy.emotions,
+        around=around,
     )
     after = [behaviour for behaviour in behaviours if behaviour.after]
     return AssembledPrompt(prompt, allocation.tokens, after, allocation.spare, shares)

@@ -14,10 +14,11 @@ from typing import Literal, TypedDict
 import msgspec
 from msgspec.structs import force_setattr
 
+from foremind.domain.calendar import NOWHERE, Surroundings
 from foremind.domain.memory import Recalled
 from foremind.domain.turn import Speaker
 from foremind.domain.user import NO_NAME
-from foremind.llm.prompt.quoted_lines import quoted
+from foremind.llm.prompt.quoted_lines import quoted, without_tags, witnessed_key
 from foremind.llm.prompt.sections import Section
 from foremind.lore.activation import NO_LORE, ActiveEntry, ActiveLore
 from foremind.lore.book_fields import Role
@@ -71,6 +72,16 @@ class PastTurn(msgspec.Struct, frozen=True, gc=False):
         return self._keys is not None and self._keys[0] is matcher
 
 
+def witnessed(text: str, turn_id: int, place: str, *, own: bool) -> PastTurn:
+    """Return a line of what a mind of a world witnessed at a place, or said itself.
+
+    What looks like a tag of the prompt is none in it.
+    """
+    says = frozenset({witnessed_key(text, own=own)})
+    line = without_tags(f"{text} ({place})" if place else text)
+    return PastTurn("companion" if own else "user", line, turn_id, _says=says)
+
+
 @dataclass(frozen=True)
 class Prompt:
     """Everything a reply is generated from. Memories are sorted best first, history oldest first.
@@ -81,7 +92,7 @@ class Prompt:
     that ended with `recalled`, one tuple for each time. `lore` is what the message activates of the
     companion's lorebook; `closing` are its card's instructions that follow the history. `language`
     is that of Foremind's own words: the rules and today's date. The reply may be marked with
-    `emotions`.
+    `emotions`. `around` is where it is, in a world.
     """
 
     companion_name: str
@@ -99,6 +110,7 @@ class Prompt:
     closing: str = ""
     language: str = ENGLISH
     emotions: tuple[str, ...] = ()
+    around: Surroundings = NOWHERE
 
     @property
     def said(self) -> list[str]:
@@ -179,7 +191,8 @@ class Prompt:
 
     def _message_preamble(self) -> str:
         blocks = [_tagged(section.layer, section.lines) for section in self.recalled]
-        blocks.append(date_in(self.language, self.now))
+        where = f" ({self.around.place})" if self.around.place else ""
+        blocks.append(date_in(self.language, self.now, self.around.calendar) + where)
         lines = [f"- {instruction.strip()}" for instruction in self.instructions]
         if self.closing:
             lines.insert(0, self.closing)

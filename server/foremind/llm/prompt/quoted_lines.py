@@ -94,6 +94,19 @@ def line(
     return QuotedLine(tuple(line_quotes), after, is_manual, known, day, stated or None)
 
 
+def witnessed_key(text: str, *, own: bool) -> int:
+    """Return the key of what a mind of a world witnessed, or said itself.
+
+    Unlike that of a sentence, it is the same only for the same words of the same speaker.
+    """
+    return hash((own, text)) or 1
+
+
+def whole_line(before: str, text: str, key: int) -> QuotedLine:
+    """Return a line whose quotation is shown as a whole, as it begins with who said it."""
+    return QuotedLine((Quote(before, (text,), (key,)),), "", False, frozenset({key}))
+
+
 def without(quoted_line: QuotedLine, known: Set[int]) -> QuotedLine | None:
     """Return a line without the sentences in `known`; None if nothing is left."""
     if quoted_line.keys.isdisjoint(known):

@@ -20,12 +20,19 @@ from functools import partial
 
 import msgspec
 
+from foremind.domain.calendar import NO_CALENDAR, Calendar
 from foremind.domain.companion_rules import TASTE_RANK
 from foremind.domain.memory import NARRATED_TYPES, Recalled
 from foremind.domain.record import MadeBy, Record, is_manual, of_layer
 from foremind.domain.session_state import Flag, SessionState
 from foremind.domain.settings.setting_definitions import LayerName
-from foremind.llm.prompt.quoted_lines import QuotedLine, line, quoted
+from foremind.llm.prompt.quoted_lines import (
+    QuotedLine,
+    line,
+    quoted,
+    whole_line,
+    witnessed_key,
+)
 from foremind.llm.prompt.token_counter import CountTokens
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.languages.prompt_words import (
@@ -146,11 +153,14 @@ def day_in_words(moment: datetime) -> str:
     return day_in(ENGLISH, moment)
 
 
-def age_and_date(then: datetime, now: datetime, language: str = ENGLISH) -> str:
+def age_and_date(
+    then: datetime, now: datetime, language: str = ENGLISH, calendar: Calendar = NO_CALENDAR
+) -> str:
     """Return "three weeks ago, on 29 April 2026"."""
     local = then.astimezone(now.tzinfo)
+    date = day_in(language, local, calendar)
     dated = prompt_words(language).lines.dated
-    return dated.format(age=age_in_words(local, now, language), date=day_in(language, local))
+    return dated.format(age=age_in_words(local, now, language), date=date)
 
 
 def episode_line(record: Record, now: datetime, language: str = ENGLISH) -> QuotedLine:
@@ -209,20 +219,29 @@ def vault_line(record: Record, now: datetime, language: str = ENGLISH) -> Quoted
 
 
 def memory_line(
-    memory: Recalled, user_name: str, now: datetime, language: str = ENGLISH
+    memory: Recalled,
+    user_name: str,
+    now: datetime,
+    language: str = ENGLISH,
+    calendar: Calendar = NO_CALENDAR,
 ) -> QuotedLine:
     """Return a memory as quoted data: who said it or that it happened, how long ago, and what.
 
-    What is no longer so is always said, whatever says elsewhere that it is so.
+    What is no longer so is always said, whatever says elsewhere that it is so. A mind of a world
+    has no user: what it witnessed says itself who said it, and is told from the same words of
+    others.
     """
     words, narrated = prompt_words(language).lines, memory.memory_type in NARRATED_TYPES
-    # What a mind of a world heard says itself who said it: there is no user's name.
-    narrated = narrated or (memory.speaker == "user" and not user_name)
+    own = memory.speaker == "companion" and not narrated
+    narrated = narrated or not (user_name or own)
     by_user = memory.speaker == "user" and not narrated
     template = words.user_said if by_user else words.companion_said
     template = words.happened if narrated else template
-    when = age_and_date(memory.created_at, now, language)
+    when = age_and_date(memory.created_at, now, language, calendar)
+    when += f" ({memory.place})" if memory.place else ""
     before = f"- {template.format(when=when, name=quoted(user_name))}"
+    if not user_name:
+        return whole_line(f"{before}: ", memory.content, witnessed_key(memory.content, own=own))
     if memory.superseded:
         return line((f"{before} ({words.no_longer_so}): ", memory.content), sentences=False)
     day = day_in_words(memory.created_at.astimezone(now.tzinfo)) if by_user else None
@@ -230,10 +249,14 @@ def memory_line(
 
 
 def memory_lines(
-    memories: Sequence[Recalled], user_name: str, now: datetime, language: str = ENGLISH
+    memories: Sequence[Recalled],
+    user_name: str,
+    now: datetime,
+    language: str = ENGLISH,
+    calendar: Calendar = NO_CALENDAR,
 ) -> list[QuotedLine]:
     """Return memories as lines, best first."""
-    return [memory_line(memory, user_name, now, language) for memory in memories]
+    return [memory_line(memory, user_name, now, language, calendar) for memory in memories]
 
 
 def weak_match_preface(memories: Sequence[Recalled], language: str = ENGLISH) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from babel import Locale, UnknownLocaleError
 from babel.dates import format_timedelta
 
+from foremind.domain.calendar import NO_CALENDAR, Calendar
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import (
     ENGLISH,
@@ -72,13 +73,13 @@ def heading_in(language: str, label: str) -> str:
     return f"{word[0].upper()}{word[1:]}"
 
 
-def date_in(language: str, day: datetime) -> str:
-    """Return "Today is Wednesday, 20 May 2026." in a language."""
+def date_in(language: str, day: datetime, calendar: Calendar = NO_CALENDAR) -> str:
+    """Return "Today is Wednesday, 20 May 2026." in a language, with the names of a calendar."""
     words = prompt_words(language)
     return words.today.format(
-        weekday=words.weekdays[day.weekday()],
+        weekday=(calendar.days or words.weekdays)[day.weekday()],
         day=day.day,
-        month=words.months[day.month - 1],
+        month=(calendar.months or words.months)[day.month - 1],
         year=day.year,
     )
 
@@ -89,10 +90,11 @@ def emotions_in(language: str, emotions: Sequence[str]) -> str:
     return prompt_words(language).emotions.format(marks=marks)
 
 
-def day_in(language: str, day: datetime) -> str:
-    """Return "20 May 2026" in a language."""
+def day_in(language: str, day: datetime, calendar: Calendar = NO_CALENDAR) -> str:
+    """Return "20 May 2026" in a language, with the names of a calendar."""
     words = prompt_words(language)
-    return words.lines.date.format(day=day.day, month=words.months[day.month - 1], year=day.year)
+    month = (calendar.months or words.months)[day.month - 1]
+    return words.lines.date.format(day=day.day, month=month, year=day.year)
 
 
 def english_day(text: str) -> str | None:
