@@ -16,7 +16,9 @@ from tests.conftest import PATIENCE, RunningServer, StartServer
 SECRET = "The treasure lies under the old mill"
 
 
-async def join(server: RunningServer, player: str, scene: str = "tavern") -> Client:
+async def join(
+    server: RunningServer, player: str, scene: str = "tavern", *, sentences: bool = False
+) -> Client:
     """Let a player join a scene; return its client after its state has come."""
     client = await server.connect()
     await client.send_raw(
@@ -25,6 +27,7 @@ async def join(server: RunningServer, player: str, scene: str = "tavern") -> Cli
             "user": {"id": player, "name": player.title()},
             "world": "vale",
             "scene": scene,
+            "sentences": sentences,
         }
     )
     assert (await client.next_event())["type"] == "session.opened"
@@ -247,3 +250,39 @@ async def test_an_erased_player_leaves_the_scene(start: StartServer) -> None:
         assert await close_code(ana) == 4403
         again = await host.http.delete("/v1/users/ana", params={"user": "ana"})
         assert again.status_code == 404
+
+
+async def test_a_mind_reacts_to_what_the_host_asks_about(start: StartServer) -> None:
+    """Whoever hears it is told, sentence by sentence if asked for; the same event again is none."""
+    server = await start()
+    async with hosting(server, "mara", "jon") as host:
+        order = {"order": "list", "minds": ["mara", "jon"], "replies": 2}
+        await host.scene("tavern", players=["ana", "bo"], minds=["mara", "jon"], turn_order=order)
+        await host.scene("mill", players=["cem"], minds=[])
+        ana, cem = await join(server, "ana", sentences=True), await join(server, "cem", "mill")
+        bo = await join(server, "bo")
+        event = {"id": "e1", "type": "event", "text": "The door falls shut", "scene": "tavern"}
+        await host.report(event | {"respond": True})
+        heard = [*await until(ana, "response.done"), *await until(ana, "response.done")]
+        begun = [told for told in heard if told["type"] == "response.created"]
+        assert [told["companion"] for told in begun] == ["mara", "jon"]
+        assert {told["message_id"] for told in begun} == {"e1"}
+        spoken = [told for told in heard if told["type"] == "response.sentence"]
+        assert {told["response_id"] for told in spoken} == {told["response_id"] for told in begun}
+        other = [*await until(bo, "response.done"), *await until(bo, "response.done")]
+        assert not [told for told in other if told["type"] == "response.sentence"]
+        said = [told["text"] for told in heard if told["type"] == "response.done"]
+        prompt = await host.prompt("jon")
+        assert all(text in prompt for text in ("The door falls shut", *said))
+        await host.report(event | {"respond": True})
+        await cem.send_raw({"type": "message.send", "id": "m1", "text": "Is anybody here?"})
+        there = await until(cem, "scene.event")
+        assert {told["type"] for told in there} <= {"message.accepted", "scene.event"}
+        await ana.send_raw({"type": "message.send", "id": "m2", "text": "Hm", "to": "mara"})
+        later = await until(ana, "response.done")
+        assert [t["message_id"] for t in later if t["type"] == "response.created"] == ["m2"]
+        refused = await host.http.post(
+            "/v1/worlds/vale/events",
+            json={"events": [{"id": "e2", "type": "x", "text": "x", "respond": True}]},
+        )
+        assert refused.json()["error"]["param"] == "events[0].respond"

@@ -37,6 +37,7 @@ LOOPS = {
     "record-uses",
     "spent-tokens",
     "user-erasures",
+    "world-erasures",
 }
 DATABASE_LOOPS = {"notifications", "presence", "background"}
 

@@ -54,7 +54,7 @@ from foremind.domain.turn_request import (
     TurnRequest,
 )
 from foremind.domain.user import read_hints
-from foremind.gateway.protocol.server_events import Event, MessageAccepted
+from foremind.gateway.protocol.server_events import Event, MessageAccepted, ResponseSentence
 from foremind.gateway.scenes import Answer, Scenes, Speech
 from foremind.gateway.single_turn import SingleTurns
 from foremind.runtime.supervision import begin, stop
@@ -310,7 +310,7 @@ class TurnEndpoints:
             body.volume,
         )
         told: asyncio.Queue[Event | None] = asyncio.Queue(_MAX_TOLD)
-        speaking = begin(self._speak(speech, told), "scene-turn")
+        speaking = begin(self._speak(speech, told, sentences=body.sentences), "scene-turn")
         if EVENT_STREAM in request.headers.get("accept", ""):
             stack = AsyncExitStack()
             stack.push_async_callback(stop, speaking)
@@ -321,12 +321,22 @@ class TurnEndpoints:
         finally:
             await stop(speaking)
         with_memories = principal.allows("memory:read")
-        return json_response(_scene_answer(speech, answers, told, with_memories=with_memories))
+        return json_response(
+            _scene_answer(
+                speech, answers, told, with_memories=with_memories, sentences=body.sentences
+            )
+        )
 
-    async def _speak(self, speech: Speech, told: "asyncio.Queue[Event | None]") -> Sequence[Answer]:
-        clock = self._services.turns.clock
+    async def _speak(
+        self, speech: Speech, told: "asyncio.Queue[Event | None]", *, sentences: bool
+    ) -> Sequence[Answer]:
+        def tell(event: Event) -> None:
+            if sentences or not isinstance(event, ResponseSentence):
+                told.put_nowait(event)
+
         try:
-            return await self._services.scenes.speak(speech, clock.monotonic(), told.put_nowait)
+            arrived = self._services.turns.clock.monotonic()
+            return await self._services.scenes.speak(speech, arrived, tell)
         finally:
             told.put_nowait(None)
 
@@ -396,16 +406,30 @@ def _scene_answer(
     told: "asyncio.Queue[Event | None]",
     *,
     with_memories: bool,
+    sentences: bool,
 ) -> TurnAnswer:
     accepted = told.get_nowait()
     assert isinstance(accepted, MessageAccepted)
-    if len(answers) == 1 and answers[0].error is not None and not answers[0].text:
-        raise answers[0].error
+    if len(answers) == 1 and (failed := answers[0].result).error is not None and not failed.text:
+        raise failed.error
     return TurnAnswer(
         turn_id=speech.event.id,
         duplicate=accepted.duplicate,
         remembered=True,
-        replies=[Reply(answer.slug, answer.text, answer.status) for answer in answers],
+        replies=[_reply(answer, with_sentences=sentences) for answer in answers],
         context=accepted.context,
         memories=list(answers[0].memories) if answers and with_memories else [],
+    )
+
+
+def _reply(answer: Answer, *, with_sentences: bool) -> Reply:
+    result = answer.result
+    spoken = [SentenceOfReply(said.text, said.emotion or UNSET) for said in answer.sentences]
+    return Reply(
+        answer.slug,
+        result.text,
+        result.status,
+        cut_off=result.cut_off,
+        emotion=result.emotion or UNSET,
+        sentences=spoken if with_sentences else UNSET,
     )

@@ -26,6 +26,7 @@ from foremind.domain.world import (
     Volume,
     WorldClock,
 )
+from foremind.gateway.scenes import Scenes
 from foremind.storage.world_store import World
 from foremind.worlds.forgetting import WorldEraser
 from foremind.worlds.minds import Minds, Thought
@@ -84,7 +85,8 @@ class WorldEventBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     "observation" and "state" are observed, "relationship" is how two stand to each other, and
     everything else is an event. Without `audience`, whoever is in the scene witnesses it; of a
     whisper those whom it is said to. Without a scene, everybody in the world does. `retells` is the
-    event that the actor passes on, `at` in the world's time.
+    event that the actor passes on, `at` in the world's time. With `respond`, minds that witness it
+    in its scene answer it, as the scene's turn order says.
     """
 
     id: EventId
@@ -98,6 +100,7 @@ class WorldEventBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: Moment | None = None
     retells: EventId | None = None
     fields: dict[str, Any] = {}
+    respond: bool = False
 
 
 class WorldEventsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -193,6 +196,7 @@ class WorldServices:
     views: RelationshipServices
     minds: Minds
     eraser: WorldEraser
+    scenes: Scenes
 
 
 class WorldEndpoints:
@@ -285,12 +289,16 @@ class WorldEndpoints:
         """Report what happens in a world.
 
         Answers when all of it is stored, with those who witness it at this moment; the same `id`
-        again changes nothing. If one event is invalid, none is stored.
+        again changes nothing. If one event is invalid, none is stored. Reactions are made
+        afterwards; they are told to the players who hear them.
         """
         name = _hosted(request, principal)
         body = await read_json(request, WorldEventsBody, _MAX_BYTES)
         events = [self._event(event, f"events[{index}]") for index, event in enumerate(body.events)]
+        asking = [event for event, asked in zip(events, body.events, strict=True) if asked.respond]
+        self._services.scenes.check_room(len(asking))
         new = await self._worlds.report(name, events, self._clock.now())
+        self._services.scenes.react(name, asking)
         return json_response(
             StoredWorldEvents(
                 [
@@ -448,6 +456,11 @@ class WorldEndpoints:
         if len(msgspec.json.encode(event.fields)) > _MAX_FIELDS_BYTES:
             raise TooLarge(
                 f"{path}.fields: expected at most {_MAX_FIELDS_BYTES} bytes", param=f"{path}.fields"
+            )
+        if event.respond and event.scene is None:
+            raise InvalidMessage(
+                f"{path}.respond: expected an event with a scene, where minds answer it",
+                param=f"{path}.respond",
             )
         to = [event.to] if isinstance(event.to, str) else event.to or []
         return NewEvent(

@@ -42,6 +42,7 @@ from foremind.auth.authority import Authority
 from foremind.domain.errors import SetupError
 from foremind.gateway.connection import SocketEndpoint
 from foremind.gateway.protocol.asyncapi import asyncapi
+from foremind.gateway.scenes import Scenes
 from foremind.gateway.session_registry import SessionRegistry
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.single_turn import SingleTurns
@@ -137,7 +138,7 @@ async def build_asgi(
                     TurnEndpoints(TurnServices(authenticator, turns, registry.scenes)),
                     McpEndpoint(McpServices(mcp)),
                     EventEndpoints(views, rememberer, turns.charge),
-                    _world_endpoints(components, views, eraser),
+                    _world_endpoints(components, views, eraser, registry.scenes),
                     *_resource_endpoints(components, services, registry, views, models),
                 )
                 for route in routes_of(endpoints, authenticator)
@@ -169,11 +170,13 @@ def _chat_endpoints(
 
 
 def _world_endpoints(
-    components: Core, views: RelationshipServices, eraser: Eraser
+    components: Core, views: RelationshipServices, eraser: Eraser, scenes: Scenes
 ) -> WorldEndpoints:
     """Return what game servers call on their worlds."""
     minds = Minds(components.runtime, components.stores, views.context, components.ingester)
-    return WorldEndpoints(WorldServices(views, minds, build_world_eraser(components, eraser)))
+    return WorldEndpoints(
+        WorldServices(views, minds, build_world_eraser(components, eraser), scenes)
+    )
 
 
 def _resource_endpoints(

@@ -149,7 +149,13 @@ class Handshake:
             pending.check()
             registry.reserve(pending)
             window = SceneSession(
-                self._services, registry.scenes, principal, world, message.scene, listener
+                self._services,
+                registry.scenes,
+                principal,
+                world,
+                message.scene,
+                listener,
+                sentences=message.sentences is True,
             )
             registry.add_window(window, pending)
             try:

@@ -24,6 +24,7 @@ from foremind.gateway.protocol.server_events import (
     CompanionCard,
     ErrorEvent,
     Event,
+    ResponseSentence,
     SceneEvent,
     SceneMember,
     SceneState,
@@ -55,6 +56,8 @@ class SceneSession:
         world: str,
         scene: str,
         listener: EventListener,
+        *,
+        sentences: bool,
     ) -> None:
         self._services = services
         self._scenes = scenes
@@ -64,6 +67,7 @@ class SceneSession:
         self.scene = scene
         self.id = uuid4().hex
         self._listener = listener
+        self._sentences = sentences
         self._stream = EventStream(0.0, services.runtime.clock)
         self._tasks = TaskSet()
         self._changes = 0
@@ -103,8 +107,9 @@ class SceneSession:
         await self._look()
 
     def emit(self, event: Event) -> None:
-        """Send an event to the client."""
-        self._stream.emit(event)
+        """Send an event to the client, unless it is a sentence and it wants none."""
+        if self._sentences or not isinstance(event, ResponseSentence):
+            self._stream.emit(event)
 
     def on_change(self) -> None:
         """Something happened in the world: look at it."""

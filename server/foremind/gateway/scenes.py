@@ -21,12 +21,18 @@ from msgspec import UNSET
 from foremind.auth.principal import Principal
 from foremind.domain.announcements import AccessRevoked, Announcement, UserErased, WorldChanged
 from foremind.domain.companion import Companion
-from foremind.domain.errors import Conflict, ForemindError, InvalidMessage, NotAllowed
+from foremind.domain.errors import (
+    Conflict,
+    ForemindError,
+    InvalidMessage,
+    NotAllowed,
+    Overloaded,
+)
 from foremind.domain.memory import MemoryView
-from foremind.domain.turn import Outcome
+from foremind.domain.turn import Outcome, SpokenSentence
 from foremind.domain.world import NewEvent, Scene, Volume, Witness, audience_of
 from foremind.gateway.event_builders import memory_view
-from foremind.gateway.gated_reply import GatedReply, ReplyResult, ReplyStatus
+from foremind.gateway.gated_reply import GatedReply, ReplyResult
 from foremind.gateway.protocol.decoding import DecodingProblem, error_body
 from foremind.gateway.protocol.server_events import (
     Event,
@@ -34,12 +40,13 @@ from foremind.gateway.protocol.server_events import (
     ResponseCreated,
     ResponseDelta,
     ResponseDone,
+    ResponseSentence,
     ResponseTimings,
 )
 from foremind.gateway.session_client import NOT_ALLOWED, NOT_AUTHENTICATED
 from foremind.gateway.session_services import SessionServices
 from foremind.retrieval.access_counts import used_memories
-from foremind.runtime.supervision import run_or_offload
+from foremind.runtime.supervision import TaskSet, run_or_offload
 from foremind.storage.world_store import StoredWorldEvent, World
 from foremind.worlds.minds import Minds, Thought
 from foremind.worlds.turn_order import answering
@@ -48,6 +55,8 @@ Tell = Callable[[Event], None]
 _ATTEMPTS = 3  # to store what is said while things are undone or forgotten
 _MAX_FLOORS = 10_000  # scenes in which something was said lately
 _MAX_PLAYERS = 1000  # of a scene that said something lately
+_MAX_REACTIONS = 200  # events that wait for a reaction
+_NO_SCENE = Scene("")
 
 _log = structlog.get_logger("foremind.gateway")
 
@@ -90,13 +99,12 @@ def reply_event_id(event_id: str, slug: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a mind answered; `memories` are those in its prompt, `error` why it `failed`."""
+    """What a mind answered; `memories` are those in its prompt."""
 
     slug: str
-    text: str
-    status: ReplyStatus
+    result: ReplyResult
     memories: Sequence[MemoryView] = ()
-    error: ForemindError | None = None
+    sentences: Sequence[SpokenSentence] = ()
 
 
 class SceneWindow(Protocol):
@@ -118,7 +126,10 @@ class SceneWindow(Protocol):
 
 
 class _Floor:
-    """Whose turn it is in one scene: one reply at a time; the next of a player ends the last."""
+    """Whose turn it is in one scene: one reply at a time.
+
+    What a player says next ends the reply to what that player said before, and reactions.
+    """
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -127,6 +138,26 @@ class _Floor:
         self.asked_by = ""
         #: Counts the messages of each player: a newer one interrupts what follows an older one.
         self.said: LRUCache[str, int] = LRUCache(_MAX_PLAYERS)
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """Something that happened in a scene, and what minds answer to it.
+
+    `id` is what those who are told call it: of a message the client's. `player` is whose minds
+    answer, of characters that have one for each player; "" if there is nobody.
+    """
+
+    world: str
+    event: NewEvent
+    id: str
+    player: str
+    tell: Tell
+    arrived: float
+    duplicate: bool
+    accepted: bool = False
+    answers: list[Answer] = field(default_factory=list)
+    asked_by: str = ""  # the player who said it, and is told by `tell`
 
 
 class Scenes:
@@ -139,6 +170,7 @@ class Scenes:
         )
         self._windows: defaultdict[str, set[SceneWindow]] = defaultdict(set)
         self._floors: LRUCache[tuple[str, str], _Floor] = LRUCache(_MAX_FLOORS)
+        self._reactions = TaskSet()
 
     def join(self, window: SceneWindow) -> None:
         """Tell a window what happens from now on."""
@@ -187,7 +219,7 @@ class Scenes:
             raise InvalidMessage("response_id: expected the reply in progress", param="response_id")
         floor.reply.cancel()
 
-    async def speak(self, speech: Speech, arrived: float, tell: Tell) -> "list[Answer]":
+    async def speak(self, speech: Speech, arrived: float, tell: Tell) -> list[Answer]:
         """Store what a player says, and let those answer who do; return their answers.
 
         Args:
@@ -203,32 +235,26 @@ class Scenes:
         """
         worlds = self._services.stores.worlds
         world, scenes = await self._entered(speech)
-        scene = scenes[speech.scene]
         floor = self._floor(speech.world, speech.scene)
         number = floor.said[speech.player] = floor.said.get(speech.player, 0) + 1
-        if floor.reply is not None and floor.asked_by == speech.player:
+        if floor.reply is not None and floor.asked_by in (speech.player, ""):
             floor.reply.cancel()
         new = await self._happens(speech, world)
         if not new:
             (stored,) = await worlds.events(world, [speech.event.id])
             if stored.text and stored.text != speech.text:
                 raise Conflict("id: expected one that is not used for another text", param="id")
-        companions = await self._services.stores.companions.named(list(scene.minds))
-        audience = audience_of(speech.event, scenes, world.rules.ranges, companions)
-        present = {
-            slug: companions[slug].name
-            for slug in scene.minds
-            if slug in companions and Witness("mind", slug) in audience
-        }
-        order = answering(
-            scene.turn_order,
-            speech.text,
-            speech.to,
-            present,
-            floor.last_speaker,
-            speech.event.id,
+        exchange = _Exchange(
+            world.name,
+            speech.event,
+            speech.id,
+            speech.player,
+            tell,
+            arrived,
+            duplicate=not new,
+            asked_by=speech.player,
         )
-        exchange = _Exchange(speech, arrived, tell, duplicate=not new)
+        order = await self._order(exchange, world, scenes)
         async with floor.lock:
             for slug in order:
                 if floor.said.get(speech.player) != number:
@@ -238,30 +264,109 @@ class Scenes:
             self._accept(exchange, "miss")
         return exchange.answers
 
-    async def _answer(self, exchange: "_Exchange", floor: _Floor, slug: str) -> None:
+    def check_room(self, reactions: int) -> None:
+        """Check that so many events more can be reacted to.
+
+        Raises:
+            Overloaded: too many are waiting for that; try again later.
+        """
+        if len(self._reactions) + reactions > _MAX_REACTIONS:
+            raise Overloaded("Too many events are waiting for a reaction; try again later.")
+
+    def react(self, world: str, events: Sequence[NewEvent]) -> None:
+        """Let minds answer what happened in their scenes; whoever hears them is told.
+
+        What a mind has answered before, it does not answer again.
+        """
+        for event in events:
+            self._reactions.begin(self._react(world, event), "scene-reaction")
+
+    async def stop(self) -> None:
+        """Stop reacting."""
+        await self._reactions.stop()
+
+    async def _react(self, name: str, event: NewEvent) -> None:
+        try:
+            worlds = self._services.stores.worlds
+            world = await worlds.find(name)
+            scenes = await worlds.scenes(world)
+            scene = scenes.get(event.scene, _NO_SCENE)
+            there = [player for player in (event.actor, *event.to) if player in scene.players]
+            player = next(iter([*there, *scene.players]), "")
+            arrived = self._services.runtime.clock.monotonic()
+            exchange = _Exchange(
+                name, event, event.id, player, lambda _: None, arrived, True, accepted=True
+            )
+            order = await self._order(exchange, world, scenes)
+            floor = self._floor(name, event.scene)
+            async with floor.lock:
+                said = sum(floor.said.values())
+                for slug in order:
+                    if sum(floor.said.values()) != said:
+                        break  # a player says something
+                    await self._answer(exchange, floor, slug)
+        except ForemindError as error:
+            _log.warning("scene.not_reacted", reason=error.code)
+
+    async def _order(
+        self, exchange: _Exchange, world: World, scenes: Mapping[str, Scene]
+    ) -> list[str]:
+        """Return who answers what happened, in order."""
+        event = exchange.event
+        scene = scenes.get(event.scene, _NO_SCENE)
+        companions = await self._services.stores.companions.named(list(scene.minds))
+        audience = audience_of(event, scenes, world.rules.ranges, companions)
+        present = {
+            slug: companions[slug].name
+            for slug in scene.minds
+            if slug in companions
+            and Witness("mind", slug) in audience
+            and slug != event.actor
+            and (exchange.player or companions[slug].settings.mind == "world")
+        }
+        last = self._floor(world.name, scene.name).last_speaker
+        return answering(scene.turn_order, event.text, event.to, present, last, event.id)
+
+    async def _answer(self, exchange: _Exchange, floor: _Floor, slug: str) -> None:
         """Let a mind answer, and store what it says as an event that it witnesses with others."""
-        services, speech = self._services, exchange.speech
+        services, event = self._services, exchange.event
         worlds, clock = services.stores.worlds, services.runtime.clock
-        world = await worlds.find(speech.world)
-        said = replace(
-            speech.event,
-            id=reply_event_id(speech.event.id, slug),
-            actor=slug,
-            to=(speech.player,),
+        world = await worlds.find(exchange.world)
+        said = NewEvent(
+            reply_event_id(event.id, slug),
+            "said",
+            "",
+            event.scene,
+            slug,
+            (event.actor,) if event.actor else (),
+            event.volume,
         )
         if exchange.duplicate and (stored := await worlds.events(world, [said.id])):
             self._accept(exchange, "miss")
             self._repeat(exchange, stored[0].text, slug)
             return
-        mind = await self._minds.mind(world, slug, speech.player)
+        mind = await self._minds.mind(world, slug, exchange.player or None)
         await services.chat_models.prepare(mind.policy.chat_model)
-        thought = await self._minds.react(mind, speech.text)
-        listeners = await self._listeners(world, said, mind.companion, speech.player)
+        thought = await self._minds.react(mind, event.text)
+        listeners = await self._listeners(world, said, mind.companion, exchange)
 
-        def emit(event: Event) -> None:
-            exchange.tell(event)
+        def emit(told: Event) -> None:
+            exchange.tell(told)
             for listener in listeners:
-                listener.emit(msgspec.structs.replace(event))
+                listener.emit(msgspec.structs.replace(told))
+
+        sentences = list[SpokenSentence]()
+
+        def tell_sentence(sentence: SpokenSentence) -> None:
+            sentences.append(sentence)
+            emit(
+                ResponseSentence(
+                    response_id=reply.id,
+                    index=sentence.index,
+                    text=sentence.text,
+                    emotion=sentence.emotion or UNSET,
+                )
+            )
 
         reply = GatedReply(
             services.chat_models.chat_model_for(mind.policy.chat_model, mind.relationship.id),
@@ -269,10 +374,10 @@ class Scenes:
             lambda piece: emit(ResponseDelta(response_id=reply.id, delta=piece)),
             clock,
         )
-        floor.reply, floor.asked_by = reply, speech.player
+        floor.reply, floor.asked_by = reply, exchange.asked_by
         self._accept(exchange, "miss")
-        emit(ResponseCreated(response_id=reply.id, message_id=speech.id, companion=slug))
-        reply.open_gate()
+        emit(ResponseCreated(response_id=reply.id, message_id=exchange.id, companion=slug))
+        reply.open_gate(tell_sentence)
         result = await reply.result()
         floor.reply, floor.last_speaker = None, slug
         prompt = thought.assembled.prompt
@@ -289,7 +394,7 @@ class Scenes:
         memories = [
             memory_view(memory, thought.mind.now, prompt.language) for memory in prompt.memories
         ]
-        exchange.answers.append(Answer(slug, result.text, result.status, memories, result.error))
+        exchange.answers.append(Answer(slug, result, memories, sentences))
         _log.info("scene.answered", companion=slug, status=result.status, chars=len(result.text))
 
     async def _store(
@@ -317,35 +422,35 @@ class Scenes:
         await worlds.report(world.name, [event], now, since=world)
 
     async def _listeners(
-        self, world: World, said: NewEvent, companion: Companion, player: str
+        self, world: World, said: NewEvent, companion: Companion, exchange: _Exchange
     ) -> list[SceneWindow]:
-        """Return the windows of other players who hear what a mind is about to say."""
+        """Return the windows of others than the asking player who hear what a mind will say."""
         scenes = await self._services.stores.worlds.scenes(world)
         audience = audience_of(said, scenes, world.rules.ranges, [companion.slug])
         return [
             window
             for window in self._windows.get(world.name, ())
-            if window.player != player and Witness("player", window.player) in audience
+            if window.player != exchange.asked_by and Witness("player", window.player) in audience
         ]
 
-    def _accept(self, exchange: "_Exchange", context: Outcome) -> None:
+    def _accept(self, exchange: _Exchange, context: Outcome) -> None:
         """Tell that a message is stored, once."""
         if not exchange.accepted:
             exchange.accepted = True
             passed = self._services.runtime.clock.monotonic() - exchange.arrived
             exchange.tell(
                 MessageAccepted(
-                    id=exchange.speech.id,
-                    turn_id=exchange.speech.event.id,
+                    id=exchange.id,
+                    turn_id=exchange.event.id,
                     duplicate=exchange.duplicate,
                     context=context,
                     ready_ms=round(passed * 1000, 3),
                 )
             )
 
-    def _repeat(self, exchange: "_Exchange", text: str, slug: str) -> None:
+    def _repeat(self, exchange: _Exchange, text: str, slug: str) -> None:
         """Tell a reply that is stored."""
-        response_id, message_id = uuid4().hex, exchange.speech.id
+        response_id, message_id = uuid4().hex, exchange.id
         exchange.tell(
             ResponseCreated(response_id=response_id, message_id=message_id, companion=slug)
         )
@@ -353,7 +458,7 @@ class Scenes:
         result = ReplyResult("completed", text, None, None)
         now = self._services.runtime.clock.monotonic()
         exchange.tell(_done(exchange, response_id, slug, result, (), now))
-        exchange.answers.append(Answer(slug, text, "completed"))
+        exchange.answers.append(Answer(slug, result))
 
     async def _entered(self, speech: Speech) -> tuple[World, Mapping[str, Scene]]:
         """Return the world and its scenes, in one of which the player is with all addressees."""
@@ -404,18 +509,6 @@ def _end_if_concerned(window: SceneWindow, announcement: AccessRevoked | UserEra
         window.disconnect(NOT_AUTHENTICATED, "token revoked")
 
 
-@dataclass(slots=True)
-class _Exchange:
-    """A message in a scene that is being answered."""
-
-    speech: Speech
-    arrived: float
-    tell: Tell
-    duplicate: bool
-    accepted: bool = False
-    answers: "list[Answer]" = field(default_factory=list)
-
-
 def _done(
     exchange: _Exchange,
     response_id: str,
@@ -434,7 +527,7 @@ def _done(
             total_ms=round((now - exchange.arrived) * 1000, 3),
         ),
         error=None if result.error is None else error_body(result.error, DecodingProblem()),
-        message_id=exchange.speech.id,
+        message_id=exchange.id,
         used=[str(memory_id) for memory_id in used],
         emotion=result.emotion or UNSET,
         companion=slug,

@@ -273,6 +273,7 @@ class SessionRegistry:
             self.end(session)
         self._stopping = True
         await self._tasks.finish()
+        await self.scenes.stop()
 
     def is_draining(self) -> bool:
         """Return whether new sessions are refused because the server is about to stop."""

@@ -339,7 +339,9 @@ class TurnPipeline:
         stored = await services.exchanges.edit(
             self._owner(policy), edit.message_id, edit.id, insert
         )
-        message = MessageSend(edit.id, edit.text, edit.settings, edit.remember, edit.event_id)
+        message = MessageSend(
+            edit.id, edit.text, edit.settings, edit.remember, event_id=edit.event_id
+        )
         return _RevisedMessage(message, stored_now=stored)
 
     async def _regenerate(self, request: ResponseRegenerate, policy: Policy) -> _RevisedMessage:
@@ -347,7 +349,7 @@ class TurnPipeline:
             self._owner(policy), request.message_id, request.id
         )
         message = MessageSend(
-            before.message_id, before.text, request.settings, before.kept, request.event_id
+            before.message_id, before.text, request.settings, before.kept, event_id=request.event_id
         )
         if before.reply is None:
             return _RevisedMessage(message)
