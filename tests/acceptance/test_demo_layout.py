@@ -116,19 +116,19 @@ async def test_a_memory_flies_to_the_reply_that_used_it(
     page: Page,
 ) -> None:
     """And both stay marked; one that was not used stays where it is."""
-    await opened(start, page)
-    await say(page, SAID)
-    await expect(page.locator("#turns li.user .note")).to_have_text("remembered")
-    await expect(page.locator("#turns li.companion .note")).to_have_count(0)
+    await opened(start, page, sample=True)
+    await page.locator("#suggestions button").first.click()
+    await expect(page.locator("#lamp")).to_have_attribute("data-state", "ready")
     await page.evaluate(
         "window.flights = 0; new MutationObserver((changes) => changes.forEach(({ addedNodes }) => "
         "addedNodes.forEach((node) => { if (node.className === 'flight') window.flights += 1; })))"
         ".observe(document.body, { childList: true })"
     )
-    await say(page, ASKED)
-    await expect(page.locator("#turns li.companion .note")).to_have_text("used 1 memory")
-    await expect(page.locator("#memories li.used")).to_contain_text(SAID)
-    assert await page.evaluate("window.flights") == 1
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#turns li.companion .note").last).to_contain_text("used")
+    used = page.locator("#memories li.used")
+    await expect(used.first).to_contain_text("Zephyrine")
+    assert await page.evaluate("window.flights") == await used.count()
     await expect(page.locator(".flight")).to_have_count(0)
 
 

@@ -357,16 +357,9 @@ class Scenes:
 
         sentences = list[SpokenSentence]()
 
-        def tell_sentence(sentence: SpokenSentence) -> None:
-            sentences.append(sentence)
-            emit(
-                ResponseSentence(
-                    response_id=reply.id,
-                    index=sentence.index,
-                    text=sentence.text,
-                    emotion=sentence.emotion or UNSET,
-                )
-            )
+        def tell_sentence(response_id: str, spoken: SpokenSentence) -> None:
+            sentences.append(spoken)
+            emit(_sentence(response_id, spoken))
 
         reply = GatedReply(
             services.chat_models.chat_model_for(mind.policy.chat_model, mind.relationship.id),
@@ -377,7 +370,7 @@ class Scenes:
         floor.reply, floor.asked_by = reply, exchange.asked_by
         self._accept(exchange, "miss")
         emit(ResponseCreated(response_id=reply.id, message_id=exchange.id, companion=slug))
-        reply.open_gate(tell_sentence)
+        reply.open_gate(lambda spoken: tell_sentence(reply.id, spoken))
         result = await reply.result()
         floor.reply, floor.last_speaker = None, slug
         prompt = thought.assembled.prompt
@@ -507,6 +500,15 @@ def _end_if_concerned(window: SceneWindow, announcement: AccessRevoked | UserEra
             window.disconnect(NOT_ALLOWED, "the user was erased")
     elif announcement.covers(principal.user_id, principal.token_id, principal.issued_at):
         window.disconnect(NOT_AUTHENTICATED, "token revoked")
+
+
+def _sentence(response_id: str, sentence: SpokenSentence) -> ResponseSentence:
+    return ResponseSentence(
+        response_id=response_id,
+        index=sentence.index,
+        text=sentence.text,
+        emotion=sentence.emotion or UNSET,
+    )
 
 
 def _done(
