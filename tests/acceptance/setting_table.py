@@ -127,6 +127,7 @@ def setting_rows(urls: tuple[str, str], tokenizers: tuple[str, str]) -> dict[str
             relationship={"hot": 9, "vault": 8, "topics": 7},
         ),
         "consent": _row_without_server(lambda p: p.consent, "required"),
+        "emotions": _row_without_server(lambda p: p.layers.emotions, ("calm", "happy")),
         "scratchpad": _row_without_server(
             lambda p: p.layers.scratchpad,
             {"prompt": "Note pets.", "examples": [_EXAMPLE]},

@@ -29,7 +29,11 @@ from tests.acceptance.setting_table import SettingRow, setting_rows
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually, owner_of
 from tests.unit.auth.test_access_tokens import SECRET, token
 
-SETTING_NAMES = CompanionSettings.__struct_fields__
+#: Settings of a character in worlds, whichever relationship it has: see test_worlds.
+_OF_A_CHARACTER = {"mind"}
+SETTING_NAMES = [
+    name for name in CompanionSettings.__struct_fields__ if name not in _OF_A_CHARACTER
+]
 TABLE = setting_rows(("http://a/v1", "http://b/v1"), ("a.json", "b.json"))
 
 
@@ -120,7 +124,7 @@ def test_every_setting_has_a_row_and_a_level() -> None:
     }
     assert {
         name for name, row in TABLE.items() if "relationship" not in row.values
-    } == OPERATOR_SETTINGS
+    } == OPERATOR_SETTINGS - _OF_A_CHARACTER
     assert {name for name, row in TABLE.items() if "turn" in row.values} == TURN_SETTINGS
     assert set(PLAYER_BOUNDS) <= set(SETTING_NAMES) - OPERATOR_SETTINGS
 

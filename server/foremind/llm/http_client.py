@@ -144,11 +144,11 @@ def load_client() -> None:
     """Import and read what a first connection needs: 100 ms that no event loop should spend."""
     for needed in ("httpcore2", "anyio._backends._asyncio"):
         import_module(needed)
-    _tls_context()
+    tls_context()
 
 
 @cache
-def _tls_context() -> SSLContext:
+def tls_context() -> SSLContext:
     """Return what all clients verify servers with."""
     return httpx2.create_ssl_context()
 
@@ -194,7 +194,7 @@ class ModelHttpClient:
                 ),
                 follow_redirects=True,
                 event_hooks={"response": [limit_response]},
-                verify=_tls_context(),
+                verify=tls_context(),
             )
         self._users += 1
         try:

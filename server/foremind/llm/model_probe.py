@@ -18,6 +18,7 @@ from foremind.domain.errors import ForemindError
 from foremind.domain.health import OK, degraded
 from foremind.domain.policy import Policy, policy_for
 from foremind.domain.settings.settings import CompanionSettings, Settings
+from foremind.llm.http_client import load_client, tls_context
 from foremind.llm.model_failures import AskedModel, mapped_errors
 from foremind.llm.model_selection import ChatModels
 from foremind.runtime.supervision import SupervisedLoop
@@ -191,7 +192,10 @@ async def ask_server(
 
 async def find_local_servers() -> list[LocalServer]:
     """Look for model servers at the usual ports of this machine, and ask them what they have."""
-    async with httpx2.AsyncClient(timeout=_TIMEOUT_S, trust_env=False) as connections:
+    await asyncio.to_thread(load_client)
+    async with httpx2.AsyncClient(
+        timeout=_TIMEOUT_S, trust_env=False, verify=tls_context()
+    ) as connections:
 
         async def look(program: str, port: int) -> LocalServer | None:
             url = f"http://127.0.0.1:{port}/v1"
@@ -266,6 +270,7 @@ class ModelProbes:
         chat_model = policy.chat_model
         model, facts, problems = chat_model.model, ServerFacts(), list[str]()
         companions = sorted(filter(None, owners))
+        await self._chat_models.prepare(chat_model)
         server = self._chat_models.model_server_for(chat_model)
         assert server is not None and chat_model.url is not None
         try:

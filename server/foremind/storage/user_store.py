@@ -98,6 +98,8 @@ class UserStore:
     async def unfinished_erasures(self) -> list[UserErasure]:
         """Return the erasures that are recorded and not finished."""
         rows = await self._database.rows("unfinished_erasures")
+        if not rows:
+            return []
         key = await self._database.value("pseudonym_key")
         return [_erasure(row, pseudonym_of(row["player"], key)) for row in rows]
 

@@ -479,6 +479,8 @@ class WorldStore:
     async def unfinished_forgetting(self) -> list[ForgottenEvent]:
         """Return some forgotten events that minds may still remember."""
         rows = await self._database.rows("events_to_forget", _MAX_FORGOTTEN)
+        if not rows:
+            return []
         keys = [EventKey(row["timeline_id"], row["seq"]) for row in rows]
         async with self._database.transaction() as connection:
             await act_for(connection, {key.timeline for key in keys})

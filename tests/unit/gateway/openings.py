@@ -232,7 +232,9 @@ class Server:
         store = cast("Any", SimpleNamespace(versions=world.versions_of))
         freshness = Freshness(store, lambda: not world.listener_outages, clock, world.metrics)
         supervisor = Supervisor(clock, world.metrics, world.rng)
-        scenes = SimpleNamespace(on_announcement=lambda _: None, close=lambda *_: None)
+        scenes = SimpleNamespace(
+            on_announcement=lambda _: None, close=lambda *_: None, stop=lambda: asyncio.sleep(0)
+        )
         self.registry = SessionRegistry(
             RuntimeServices(world.settings, clock, world.metrics, supervisor),
             self.authority,

@@ -34,7 +34,7 @@ def test_what_changes_a_memory_stamps_the_version_it_is_given(name: str) -> None
     if re.search(r"UPDATE memories\b", sql) and name != "fill_memories":  # with what none reads yet
         assert re.search(r"\bversion = \$\d+", sql), name
     if re.search(r"INSERT INTO memories\b", sql):
-        assert re.search(r"\bversion\s*\)\s*SELECT [^()]*\$2\s+FROM embedding_model", sql), name
+        assert re.search(r"\bversion\s*\)\s*SELECT [^;]*, \$2\s+FROM embedding_model", sql), name
         assert "SET memory_version = $2," in sql, name
     if name != "raise_memory_version":
         assert not re.search(r"memory_version [+]", sql), name
