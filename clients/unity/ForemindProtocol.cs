@@ -9,6 +9,9 @@ namespace Foremind
     /// </summary>
     public static class ForemindProtocol
     {
+        /// <summary>Fields: response_id, id, name, arguments, companion.</summary>
+        public const string ActionRequested = "action.requested";
+
         /// <summary>Fields: message_id, name, text.</summary>
         public const string BehaviourDone = "behaviour.done";
 
@@ -195,6 +198,19 @@ namespace Foremind
         {
             var required = new Dictionary<string, object> { ["response_id"] = responseId };
             return Message("response.cancel", optional, required);
+        }
+
+        /// <summary>
+        /// <para>What came of the action `id`: for the character who asked for it, in words or as
+        /// JSON.</para>
+        /// <para>From the game server of the world alone; the first result counts.</para>
+        /// </summary>
+        /// <param name="optional">By name: event_id.</param>
+        public static Dictionary<string, object> ActionResult(
+            string id, object result, Dictionary<string, object> optional = null)
+        {
+            var required = new Dictionary<string, object> { ["id"] = id, ["result"] = result };
+            return Message("action.result", optional, required);
         }
 
         static Dictionary<string, object> Message(

@@ -559,6 +559,17 @@ CREATE TABLE world_events (
     UNIQUE (timeline_id, id)
 );
 
+CREATE INDEX world_events_actions ON world_events (timeline_id) WHERE type = 'action.requested';
+
+-- When the triggers of worlds fired last, and how often on that day.
+CREATE TABLE fired_triggers (
+    world text NOT NULL REFERENCES worlds ON DELETE CASCADE,
+    name text NOT NULL,
+    fired_at timestamptz NOT NULL,
+    today integer NOT NULL,
+    PRIMARY KEY (world, name)
+);
+
 -- Which events pass on others, or were made of them: forgetting goes along.
 CREATE TABLE event_sources (
     source_timeline_id bigint NOT NULL,

@@ -312,6 +312,40 @@ ORDER BY event.timeline_id, event.seq FOR KEY SHARE OF event;
 SELECT timeline_id, seq FROM world_events
 WHERE timeline_id = ANY ($1::bigint[]) AND id = ANY ($2::text[]);
 
+-- name: fire_trigger
+-- Lets a trigger fire, unless it did too lately ($4: seconds) or too often that day ($5).
+INSERT INTO fired_triggers AS fired (world, name, fired_at, today)
+SELECT $1, $2, $3, 1 WHERE coalesce($5::integer, 1) > 0
+ON CONFLICT (world, name) DO UPDATE
+SET fired_at = $3,
+    today = CASE WHEN (fired.fired_at AT TIME ZONE 'UTC')::date = ($3::timestamptz AT TIME ZONE 'UTC')::date
+        THEN fired.today + 1 ELSE 1 END
+WHERE fired.fired_at <= $3::timestamptz - make_interval(secs => $4::double precision)
+    AND ($5::integer IS NULL OR fired.today < $5
+        OR (fired.fired_at AT TIME ZONE 'UTC')::date < ($3::timestamptz AT TIME ZONE 'UTC')::date)
+RETURNING today;
+
+-- name: silent_companions
+-- Lists which characters may not speak first to some players.
+SELECT DISTINCT companion.slug
+FROM users AS player
+JOIN relationships AS relationship ON relationship.user_id = player.id
+JOIN companions AS companion ON companion.id = relationship.companion_id
+WHERE player.external_id = ANY ($1::text[]) AND companion.slug = ANY ($2::text[])
+    AND 'false' IN (
+        relationship.settings ->> 'speaks_first', relationship.operator_settings ->> 'speaks_first'
+    );
+
+-- name: pending_actions
+-- Lists the latest actions of some timelines that have no result.
+SELECT asked.id FROM world_events AS asked
+WHERE asked.timeline_id = ANY ($1::bigint[]) AND asked.type = 'action.requested'
+    AND asked.forgotten_at IS NULL AND NOT EXISTS (
+        SELECT FROM world_events AS told
+        WHERE told.timeline_id = ANY ($1::bigint[]) AND told.id = asked.id || '>result'
+    )
+ORDER BY asked.happened_at DESC, asked.seq DESC LIMIT $2;
+
 -- name: events_between
 -- Finds events of a timeline in a span of the world's time, or of a player, the oldest first.
 -- What a player said or did is of the player, and what the player was told. A name that is a

@@ -26,9 +26,12 @@ from foremind.api.relationship_routes import Config, StateBody
 from foremind.api.transfer_routes import Imported
 from foremind.api.turn_shapes import ChooseBody, EditBody, RegenerateBody, TurnBody
 from foremind.api.world_routes import (
+    ActionsBody,
     BranchBody,
+    ResultBody,
     SaveBody,
     SceneBody,
+    TriggersBody,
     WorldBody,
     WorldEventsBody,
 )
@@ -75,6 +78,9 @@ REQUEST_BODIES: dict[type, Any] = {
     WorldBody: {"clock": {"factor": 60}},
     SceneBody: {"players": ["ana"], "minds": ["wren"]},
     WorldEventsBody: {"events": [{"id": "planted", "type": "event", "text": "It burned"}]},
+    ActionsBody: {"actions": [{"name": "give"}]},
+    TriggersBody: {"triggers": [{"name": "alarm", "on": "fire"}]},
+    ResultBody: {"id": "planted>wren#0", "result": "taken"},
     SaveBody: {"name": "dusk"},
     BranchBody: {"save": "dusk", "world": "vale2"},
 }

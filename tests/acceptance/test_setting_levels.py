@@ -30,7 +30,7 @@ from tests.conftest import PATIENCE, RunningServer, StartServer, eventually, own
 from tests.unit.auth.test_access_tokens import SECRET, token
 
 #: Settings of a character in worlds, whichever relationship it has: see test_worlds.
-_OF_A_CHARACTER = {"mind"}
+_OF_A_CHARACTER = {"mind", "speaks_first"}
 SETTING_NAMES = [
     name for name in CompanionSettings.__struct_fields__ if name not in _OF_A_CHARACTER
 ]
@@ -126,7 +126,7 @@ def test_every_setting_has_a_row_and_a_level() -> None:
         name for name, row in TABLE.items() if "relationship" not in row.values
     } == OPERATOR_SETTINGS - _OF_A_CHARACTER
     assert {name for name, row in TABLE.items() if "turn" in row.values} == TURN_SETTINGS
-    assert set(PLAYER_BOUNDS) <= set(SETTING_NAMES) - OPERATOR_SETTINGS
+    assert set(PLAYER_BOUNDS) <= {*SETTING_NAMES, *_OF_A_CHARACTER} - OPERATOR_SETTINGS
 
 
 @pytest.mark.parametrize("name", [name for name in SETTING_NAMES if "server" in TABLE[name].values])
@@ -337,6 +337,7 @@ _OUT_OF_BOUNDS: dict[str, tuple[Any, Any]] = {
     "llm_temperature": (2.5, 1.9),
     "recall_any_age": ("yes", True),
     "memory_max_age_days": (1e300, 30),
+    "speaks_first": ("no", False),
 }
 _OPERATOR_SETTINGS = {
     "eager": False,

@@ -8,7 +8,8 @@ from tests.contract.messages import payloads
 
 _WIDTH = 90  # of comments
 _MAX_LINE = 100
-_TYPES = {"string": "String", "integer": "int"}  # of required fields
+# Of required fields; None: of any type.
+_TYPES = {"string": "String", "integer": "int", None: "Variant"}
 _HEADER = """\
 extends RefCounted
 ## The messages of Foremind's protocol: what clients send, as functions that make it, and the types
@@ -44,7 +45,7 @@ def _comment(text: str) -> list[str]:
 def _function(type_: str, schema: Mapping[str, Any]) -> str:
     """Return a function that makes a message."""
     required = [field for field in schema["required"] if field != "type"]
-    types = {field: _TYPES[schema["properties"][field]["type"]] for field in required}
+    types = {field: _TYPES[schema["properties"][field].get("type")] for field in required}
     optional = sorted(schema["properties"].keys() - {*required, "type"})
     arguments = ", ".join([*(f"{field}: {types[field]}" for field in required), "optional := {}"])
     members = ", ".join([f'"type": "{type_}"', *(f'"{field}": {field}' for field in required)])

@@ -121,7 +121,18 @@ RUN = {
     ("docs/protocol.md", '→ {"type": "message.edit"'): "test_edits_by_example_are_what_is_sent",
     ("docs/protocol.md", "const socket"): "test_a_browser_offers_its_token_as_shown",
     ("docs/user-data.md", "[settings]"): "test_settings_of_a_companion_are_valid",
-    ("docs/worlds.md", "curl -s -X PUT"): "test_a_world_is_hosted_with_curl",
+    (
+        "docs/worlds.md",
+        "curl -s -X PUT localhost:8770/v1/worlds/vale -H",
+    ): "test_a_world_is_hosted_with_curl",
+    (
+        "docs/worlds.md",
+        "curl -s -X PUT localhost:8770/v1/worlds/vale/actions",
+    ): "test_a_world_is_hosted_with_curl",
+    (
+        "docs/worlds.md",
+        "curl -s -X PUT localhost:8770/v1/worlds/vale/triggers",
+    ): "test_a_world_is_hosted_with_curl",
     ("docs/worlds.md", "curl -s -X POST"): "test_a_world_is_hosted_with_curl",
     ("docs/worlds.md", "curl -s localhost"): "test_a_world_is_hosted_with_curl",
     ("docs/turns.md", "curl -s "): "test_turns_are_made_with_curl",
@@ -893,11 +904,19 @@ async def test_turns_are_made_with_curl(shell: Shell) -> None:
 async def test_a_world_is_hosted_with_curl(shell: Shell) -> None:
     """Who is where, what happens, and what is asked about it."""
     async with shell.serving("foremind serve"):
-        world = await shell.run(block("docs/worlds.md", "curl -s -X PUT").text)
+        world = await shell.run(
+            block("docs/worlds.md", "curl -s -X PUT localhost:8770/v1/worlds/vale -H").text
+        )
         events = json.loads(await shell.run(block("docs/worlds.md", "curl -s -X POST").text))
+        actions = "curl -s -X PUT localhost:8770/v1/worlds/vale/actions"
+        declared = json.loads(await shell.run(block("docs/worlds.md", actions).text))
+        triggers = "curl -s -X PUT localhost:8770/v1/worlds/vale/triggers"
+        firing = json.loads(await shell.run(block("docs/worlds.md", triggers).text))
         turn = json.loads(await shell.run(block("docs/worlds.md", "curl -s localhost").text))
     assert '"minds":["wren"]' in world, world
     assert [event["duplicate"] for event in events["events"]] == [False, False, False]
+    assert [action["name"] for action in declared["actions"]] == ["give", "look_behind"]
+    assert [trigger["on"] for trigger in firing["triggers"]] == ["fire", "idle", "return"]
     assert turn["replies"][0]["companion"] == "wren"
     assert "The bridge collapsed" in str(turn["memories"])
 

@@ -29,6 +29,7 @@ LOOPS = {
     "library",
     "model-probe",
     "session-sweeper",
+    "scene-idle",
     "notifications",
     "presence",
     "reconciliation",

@@ -42,6 +42,7 @@ ABOUT_SEVERAL = {
     "release_claims": "what a worker has claimed, when it ends",
     "claims_at_place": "what a model server is busy with",
     "relationships_of_user": "what a user has with every companion",
+    "silent_companions": "what players have with the characters around them",
     "relationship_ids_of_user": "what a user has with every companion",
     "another_relationship": "asked for when all that a user said was erased",
     "rename_actor": "what an erased user did in the memories of others",

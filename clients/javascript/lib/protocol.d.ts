@@ -163,11 +163,39 @@ export interface ResponseCancel {
 }
 
 /**
+ * What came of the action `id`: for the character who asked for it, in words or as JSON.
+ *
+ * From the game server of the world alone; the first result counts.
+ */
+export interface ActionResult {
+  type: "action.result";
+  id: string;
+  result: unknown;
+  event_id?: string | null;
+}
+
+/**
  * The session to resume, and the `seq` of the last event that the client has received.
  */
 export interface Resume {
   session_id: string;
   seq: number;
+}
+
+/**
+ * A character of a world asks the game to do something; answered by `action.result`.
+ *
+ * `arguments` are as the schema of the action has them. It is sent once the text of the reply is
+ * whole, before `response.done`.
+ */
+export interface ActionRequested {
+  type: "action.requested";
+  seq: number;
+  response_id: string;
+  id: string;
+  name: string;
+  arguments: Record<string, unknown>;
+  companion: string;
 }
 
 /**
@@ -605,12 +633,14 @@ export interface ClientMessages {
   "response.regenerate": ResponseRegenerate;
   "response.choose": ResponseChoose;
   "response.cancel": ResponseCancel;
+  "action.result": ActionResult;
 }
 
 /**
  * Every event that the server sends, by its type.
  */
 export interface ServerEvents {
+  "action.requested": ActionRequested;
   "behaviour.done": BehaviourDone;
   "context.ready": ContextReady;
   "error": ErrorEvent;

@@ -1,7 +1,8 @@
 """A scripted language model in process, with the slots and prefill chunks of a model server."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Any
 
 from foremind.domain.errors import ModelServerError
 from foremind.domain.policy import ChatModelPolicy
@@ -40,6 +41,7 @@ class InProcessModel(OpenAIChatModel):
         purpose: str,
         speaker: str = "",
         *,
+        tools: Sequence[Mapping[str, Any]] = (),
         may_be_empty: bool = False,
     ) -> AsyncGenerator[str, None]:
         self.slots.record_prompt(messages)

@@ -37,6 +37,8 @@ class Script:
         hold_after: number of words after which `hold_before` is awaited, instead of before the
             first.
         hold_for: returns an event to await before the first word of a request's answer, or None.
+        tool_calls: returns the name and the arguments of each tool that a request's answer calls
+            after its words, if it may call any.
         cut_after: number of words after which the connection breaks, unless None.
         alternating: refuse messages that do not alternate between user and assistant, starting and
             ending with the user, as many chat templates require.
@@ -62,6 +64,7 @@ class Script:
     hold_before: asyncio.Event | None = None
     hold_after: int | None = None
     hold_for: Callable[[Chat], asyncio.Event | None] = lambda _: None
+    tool_calls: Callable[[Chat], list[tuple[str, str]]] = lambda _: []
     cut_after: int | None = None
     alternating: bool = True
     slots: int | None = None
@@ -172,6 +175,8 @@ async def _stream(script: Script, body: Chat) -> AsyncIterator[str]:
             yield chunk_line(word)
             if index % _WORDS_AT_ONCE == 0:
                 await asyncio.sleep(0)  # the server under test shares the event loop
+        if calls := _tool_calls(script, body):
+            yield "".join(chunk_line("", tool_calls=[call]) for call in calls)
         yield chunk_line("", finish_reason)
         if script.usage is not None and body.get("stream_options"):
             usage = script.usage(body, "".join(words))
@@ -181,6 +186,16 @@ async def _stream(script: Script, body: Chat) -> AsyncIterator[str]:
     finally:
         if body["max_tokens"] > 1:
             script.finished.append(outcome)
+
+
+def _tool_calls(script: Script, body: Chat) -> list[Chat]:
+    """Return the parts of the calls of tools in an answer: the arguments of each come in two."""
+    parts: list[Chat] = []
+    for number, (name, arguments) in enumerate(script.tool_calls(body) if "tools" in body else ()):
+        half = len(arguments) // 2
+        parts.append({"index": number, "function": {"name": name, "arguments": arguments[:half]}})
+        parts.append({"index": number, "function": {"arguments": arguments[half:]}})
+    return parts
 
 
 def alternates(messages: list[dict[str, Any]]) -> bool:
@@ -229,7 +244,7 @@ def _completion(script: Script, body: Chat) -> Chat:
     }
 
 
-def chunk_line(word: str, finish_reason: str | None = None, **fields: str) -> str:
+def chunk_line(word: str, finish_reason: str | None = None, **fields: Any) -> str:
     """Return a word as a server-sent event of a streamed reply."""
     chunk = {
         "id": "scripted",

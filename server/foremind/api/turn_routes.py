@@ -432,4 +432,5 @@ def _reply(answer: Answer, *, with_sentences: bool) -> Reply:
         cut_off=result.cut_off,
         emotion=result.emotion or UNSET,
         sentences=spoken if with_sentences else UNSET,
+        actions=list(answer.actions) or UNSET,
     )

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from foremind.api.responses import ErrorDetail
+from foremind.domain.actions import RequestedAction
 from foremind.domain.memory import LoreView, MemoryView
 from foremind.domain.turn import Outcome, SpeculativeWork, Status
 from foremind.domain.user import MAX_NAME_CHARS, TextHint
@@ -112,7 +113,8 @@ class Reply(msgspec.Struct, frozen=True):
 
     It is number `index`, from 0, of the `count` replies to its message that can be chosen among. If
     it is `cut_off`, it was ended by its token limit. `emotion` is the first that the text was
-    marked with, if any; `sentences` are left out unless they are asked for.
+    marked with, if any; `sentences` are left out unless they are asked for. `actions` are those of
+    a world that it asks for.
     """
 
     companion: str
@@ -123,6 +125,7 @@ class Reply(msgspec.Struct, frozen=True):
     cut_off: bool = False
     emotion: str | UnsetType = UNSET
     sentences: list[SentenceOfReply] | UnsetType = UNSET
+    actions: list[RequestedAction] | UnsetType = UNSET
 
 
 class ChosenAnswer(msgspec.Struct, frozen=True):

@@ -1,5 +1,6 @@
 """Worlds for their game servers: clock, scenes, events, saves, and what minds are given."""
 
+import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
@@ -15,6 +16,7 @@ from foremind.api.memory_routes import text_of
 from foremind.api.operations import TEXT, Operation
 from foremind.api.responses import json_response
 from foremind.auth.principal import Principal
+from foremind.domain.actions import Action
 from foremind.domain.calendar import Calendar
 from foremind.domain.errors import InvalidMessage, NotAllowed, NotFound, TooLarge
 from foremind.domain.world import (
@@ -22,11 +24,13 @@ from foremind.domain.world import (
     NewEvent,
     Ranges,
     Scene,
+    Trigger,
     TurnOrder,
     Volume,
     WorldClock,
 )
 from foremind.gateway.scenes import Scenes
+from foremind.llm.acting import problem_of_schema
 from foremind.storage.world_store import World
 from foremind.worlds.forgetting import WorldEraser
 from foremind.worlds.minds import Minds, Thought
@@ -37,6 +41,8 @@ _MAX_BYTES = 8_000_000  # of a request with events
 _MAX_MEMBERS = 10_000  # of a scene
 _MAX_FIELDS_BYTES = 16_384  # of one event's own fields
 _MAX_FACTOR = 1e6
+_MAX_ACTIONS = 100  # and triggers of a world
+_MAX_SCHEMA_BYTES = 8192  # of the arguments of an action
 
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$")]
 EventId = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")]
@@ -107,6 +113,43 @@ class WorldEventsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What happened, in its order."""
 
     events: Annotated[list[WorldEventBody], Meta(min_length=1, max_length=_MAX_EVENTS)]
+
+
+class ActionsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What minds can do in a world, and nothing else."""
+
+    actions: Annotated[list[Action], Meta(max_length=_MAX_ACTIONS)]
+
+
+class TriggersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What lets minds of a world speak first, and nothing else."""
+
+    triggers: Annotated[list[Trigger], Meta(max_length=_MAX_ACTIONS)]
+
+
+class ResultBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What came of the action `id`, in words or as JSON."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=400)]
+    result: Any
+
+
+class PendingAction(msgspec.Struct, frozen=True):
+    """An action that a mind asked for in a scene, at the world's time `at`, without a result."""
+
+    id: str
+    mind: str
+    scene: str
+    name: str
+    arguments: dict[str, Any]
+    at: datetime
+
+
+class ActionsView(msgspec.Struct, frozen=True):
+    """What minds can do in a world, and what they asked for that has no result yet."""
+
+    actions: list[Action]
+    requested: list[PendingAction]
 
 
 class SaveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -299,6 +342,15 @@ class WorldEndpoints:
         self._services.scenes.check_room(len(asking))
         new = await self._worlds.report(name, events, self._clock.now())
         self._services.scenes.react(name, asking)
+        fresh = zip(events, body.events, new, strict=True)
+        self._services.scenes.triggers.on_events(
+            name,
+            [
+                event
+                for event, asked, is_new in fresh
+                if is_new and event.scene and not asked.respond
+            ],
+        )
         return json_response(
             StoredWorldEvents(
                 [
@@ -307,6 +359,115 @@ class WorldEndpoints:
                 ]
             )
         )
+
+    @Operation(
+        "PUT",
+        "/v1/worlds/{world}/actions",
+        ActionsView,
+        body=ActionsBody,
+        scope="world",
+        caller="anyone",
+    )
+    async def put_actions(self, request: Request, principal: Principal | None) -> Response:
+        """Declare what minds can do in a world.
+
+        An action is a `name` with the JSON `schema` of its arguments. Minds are told of those that
+        are allowed to them `when` they are asked, and ask for them in replies. With `wait`, a mind
+        goes on talking once it is told the result.
+        """
+        name = _hosted(request, principal)
+        body = await read_json(request, ActionsBody, _MAX_BYTES)
+        await self._worlds.find(name)
+        names = [action.name for action in body.actions]
+        for index, action in enumerate(body.actions):
+            path = f"actions[{index}]"
+            if action.name in names[:index]:
+                raise InvalidMessage(
+                    f"{path}.name: expected one that is not used twice", param=f"{path}.name"
+                )
+            if len(msgspec.json.encode(action.schema)) > _MAX_SCHEMA_BYTES:
+                raise TooLarge(
+                    f"{path}.schema: expected at most {_MAX_SCHEMA_BYTES} bytes",
+                    param=f"{path}.schema",
+                )
+            if problem := await asyncio.to_thread(problem_of_schema, action.schema):
+                raise InvalidMessage(
+                    f"{path}.schema: expected a JSON Schema of an object ({problem})",
+                    param=f"{path}.schema",
+                )
+        world, _ = await self._worlds.put(name, self._clock.now(), actions=tuple(body.actions))
+        return json_response(await self._actions(world))
+
+    @Operation("GET", "/v1/worlds/{world}/actions", ActionsView, scope="world", caller="anyone")
+    async def get_actions(self, request: Request, principal: Principal | None) -> Response:
+        """Read what minds can do, and what they asked for that has no result yet."""
+        name = _hosted(request, principal)
+        return json_response(await self._actions(await self._worlds.find(name)))
+
+    async def _actions(self, world: World) -> ActionsView:
+        pending = [
+            PendingAction(
+                event.id,
+                event.actor,
+                event.scene,
+                str(event.fields.get("name", "")),
+                msgspec.convert(event.fields.get("arguments", {}), dict[str, Any]),
+                event.at,
+            )
+            for event in await self._worlds.pending_actions(world)
+        ]
+        return ActionsView(list(world.rules.actions), pending)
+
+    @Operation(
+        "PUT",
+        "/v1/worlds/{world}/triggers",
+        TriggersBody,
+        body=TriggersBody,
+        scope="world",
+        caller="anyone",
+    )
+    async def put_triggers(self, request: Request, principal: Principal | None) -> Response:
+        """Declare what lets minds of a world speak first.
+
+        A trigger fires `on` events of a type, on `idle` time in a scene with players, or on the
+        `return` of a player, `when` that is allowed, not too often. Those who answer are as for an
+        event with `respond`. A player switches it off with the setting `speaks_first`.
+        """
+        name = _hosted(request, principal)
+        body = await read_json(request, TriggersBody)
+        await self._worlds.find(name)
+        names = [trigger.name for trigger in body.triggers]
+        for index, trigger in enumerate(body.triggers):
+            if trigger.name in names[:index]:
+                path = f"triggers[{index}].name"
+                raise InvalidMessage(f"{path}: expected one that is not used twice", param=path)
+        await self._worlds.put(name, self._clock.now(), triggers=tuple(body.triggers))
+        return json_response(body)
+
+    @Operation("GET", "/v1/worlds/{world}/triggers", TriggersBody, scope="world", caller="anyone")
+    async def get_triggers(self, request: Request, principal: Principal | None) -> Response:
+        """Read what lets minds of a world speak first."""
+        world = await self._worlds.find(_hosted(request, principal))
+        return json_response(TriggersBody(list(world.rules.triggers)))
+
+    @Operation(
+        "POST",
+        "/v1/worlds/{world}/results",
+        StoredWorldEventView,
+        body=ResultBody,
+        scope="world",
+        caller="anyone",
+    )
+    async def answer_action(self, request: Request, principal: Principal | None) -> Response:
+        """Tell a mind what came of an action.
+
+        The first result counts; the mind alone witnesses it. If the action waits for that, the
+        mind goes on talking.
+        """
+        name = _hosted(request, principal)
+        body = await read_json(request, ResultBody)
+        is_new = await self._services.scenes.answer_action(name, body.id, body.result)
+        return json_response(StoredWorldEventView(body.id, not is_new))
 
     @Operation(
         "DELETE",

@@ -6,7 +6,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from foremind.auth.access_tokens import CLOCK_SKEW_S, read_token
-from foremind.auth.principal import MAX_USER_CHARS, SCOPES, Principal, Scope, user_id_problem
+from foremind.auth.principal import (
+    MAX_USER_CHARS,
+    PLAYER_SCOPES,
+    SCOPES,
+    Principal,
+    Scope,
+    user_id_problem,
+)
 from foremind.auth.signing_keys import KeyRing
 from foremind.domain.announcements import AccessRevoked
 from foremind.domain.clock import Clock
@@ -55,7 +62,7 @@ class Authority:
         elif problem := user_id_problem(claimed[0]):
             raise InvalidMessage(f"user.id: {problem}", param="user.id")
         else:
-            principal = Principal(*claimed)
+            principal = Principal(*claimed, scopes=PLAYER_SCOPES | {"world"})
         require_scope(principal, "chat")
         if companion and not principal.may_open(companion):
             raise NotAllowed(

@@ -160,6 +160,7 @@ class ChatModelPolicy:
     tokenizer: str | None = None
     tokens_per_day: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    tools: bool = False
 
 
 @dataclass(frozen=True, slots=True)

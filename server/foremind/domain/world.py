@@ -9,11 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import dist
+from random import Random
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
+from foremind.domain.actions import Action, ActionName, Condition
 from foremind.domain.calendar import NO_CALENDAR, Calendar
 from foremind.domain.relationship import relationship_id_of
 from foremind.domain.turn import MemoryType
@@ -64,11 +66,46 @@ class TurnOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 NATURAL_ORDER = TurnOrder()
 
 
+#: Of triggers: nothing has happened for a while; a player comes back to a scene.
+IDLE, RETURN = "idle", "return"
+_MAX_SECONDS = 366 * 86_400.0
+
+
+class TriggerCondition(Condition, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Where a trigger fires; `idle_s`: how long nothing has happened, for one `on` that."""
+
+    idle_s: Annotated[float, Meta(ge=5, le=_MAX_SECONDS)] = 60.0
+
+
+class Trigger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What lets minds speak first: an event of the type `on`, `idle` time, or a player's `return`.
+
+    It fires at most once in `cooldown_s` seconds and `per_day` times a day (UTC), with a
+    `probability`. `text` is what minds then perceive, of idle time and returns.
+    """
+
+    name: ActionName
+    on: Annotated[str, Meta(min_length=1, max_length=128)]
+    when: TriggerCondition = TriggerCondition()
+    text: Annotated[str, Meta(max_length=1000)] = ""
+    cooldown_s: Annotated[float, Meta(ge=0, le=_MAX_SECONDS)] = 60.0
+    probability: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    per_day: Annotated[int, Meta(ge=0, le=100_000)] | None = None
+
+    def is_drawn(self, event_id: str) -> bool:
+        """Return whether chance lets it fire on an event: the same one draws the same."""
+        return Random(f"{self.name}:{event_id}").random() < self.probability  # noqa: S311
+
+
 class WorldRules(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What holds in a world: how far speech reaches, and what its days are called."""
+    """What holds in a world: how far speech reaches, the names of days, what minds can do, and
+    when they speak first.
+    """
 
     ranges: Ranges = Ranges()
     calendar: Calendar = NO_CALENDAR
+    actions: tuple[Action, ...] = ()
+    triggers: tuple[Trigger, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +139,9 @@ class Scene:
         if one in self.positions and other in self.positions:
             return dist(self.positions[one], self.positions[other])
         return None
+
+
+NO_SCENE = Scene("")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,18 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Literal
 
 import structlog
 
+from foremind.domain.actions import ActionCall
 from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError
 from foremind.domain.turn import SpokenSentence
+from foremind.llm.acting import ActionMarks, without_actions
 from foremind.llm.chat_model import ChatModel, CutOffText, LoopedText, RestartedText
 from foremind.llm.prompt.assembly import AssembledPrompt
 from foremind.llm.speech import EmotionMarks, SpokenSentences, without_marks
@@ -32,7 +34,8 @@ class ReplyResult:
     """How a reply ended; `text` is what the client was sent, without what was discarded.
 
     `looped` says that it was stopped in a loop; it is not remembered then. `cut_off` says that its
-    token limit ended it. `emotion` is the first that it was marked with.
+    token limit ended it. `emotion` is the first that it was marked with, `calls` are the actions
+    that it asks for.
     """
 
     status: ReplyStatus
@@ -42,13 +45,14 @@ class ReplyResult:
     looped: bool = False
     cut_off: bool = False
     emotion: str | None = None
+    calls: Sequence[ActionCall] = ()
 
 
 class GatedReply:
     """A chat model generating one reply in its own task.
 
     The request to the model starts at once; its pieces are buffered until `open_gate`, so that
-    nothing unconfirmed reaches the client. Marks of emotions are no part of its text.
+    nothing unconfirmed reaches the client. Marks of emotions and actions are no part of its text.
     """
 
     def __init__(
@@ -69,7 +73,7 @@ class GatedReply:
         self._emitted: list[str] = []
         self._first_token_at: float | None = None
         self._looped = self._cut_off = False
-        self._marks = self._new_marks()
+        self._marks, self._actions = self._new_marks()
         self._sentences: SpokenSentences | None = None
         self._on_sentence: Callable[[SpokenSentence], None] = lambda _: None
         #: Ends with the reply.
@@ -119,7 +123,14 @@ class GatedReply:
             self._sentences = None
         emotion = None if self._marks is None else self._marks.first
         return ReplyResult(
-            status, text, self._first_token_at, error, self._looped, self._cut_off, emotion
+            status,
+            text,
+            self._first_token_at,
+            error,
+            self._looped,
+            self._cut_off,
+            emotion,
+            () if self._actions is None or self._looped else tuple(self._actions.calls),
         )
 
     async def _generate(self) -> None:
@@ -128,15 +139,19 @@ class GatedReply:
                 piece = str(received)  # no subclass, which cannot be encoded
                 if isinstance(received, LoopedText):
                     await self._gate.wait()  # its pieces are sent, and then replaced
-                    self._emitted = [without_marks(piece, self.prompt.emotions)]
+                    self._emitted = [without_marks(without_actions(piece), self.prompt.emotions)]
                     self._looped = True
                     return
                 self._cut_off = isinstance(received, CutOffText)
                 if isinstance(received, RestartedText):
                     self._restart()
+                if self._actions is not None:
+                    piece = self._actions.feed(piece)
                 await self._pass(piece if self._marks is None else self._marks.feed(piece))
+        rest = "" if self._actions is None else self._actions.end()
         if self._marks is not None:
-            await self._pass(self._marks.end())
+            rest = self._marks.feed(rest) + self._marks.end()
+        await self._pass(rest)
 
     async def _pass(self, piece: str) -> None:
         """Emit a piece, or buffer it, waiting for the gate if that is too much."""
@@ -153,13 +168,15 @@ class GatedReply:
         """Forget what was said: it turned out not to belong to the reply."""
         self._emitted.clear()
         self._buffered.clear()
-        self._marks = self._new_marks()
+        self._marks, self._actions = self._new_marks()
         if self._sentences is not None:
             self._sentences.restart(self._marks)
 
-    def _new_marks(self) -> EmotionMarks | None:
-        emotions = self.prompt.emotions
-        return EmotionMarks(emotions) if emotions and self.model.is_generative else None
+    def _new_marks(self) -> tuple[EmotionMarks | None, ActionMarks | None]:
+        if not self.model.is_generative:
+            return None, None
+        emotions, acts = self.prompt.emotions, self.prompt.offer is not None
+        return EmotionMarks(emotions) if emotions else None, ActionMarks() if acts else None
 
     def _buffer_full(self) -> bool:
         if len(self._buffered) >= _MAX_BUFFERED_PIECES:

@@ -6,11 +6,12 @@ from uuid import uuid4
 
 from foremind import __version__
 from foremind.auth.principal import Principal
-from foremind.domain.errors import ForemindError, InvalidMessage
+from foremind.domain.errors import ForemindError, InvalidMessage, NotAllowed
 from foremind.domain.world import Scene, log_of, player_account
 from foremind.gateway.event_stream import EventListener, EventStream
 from foremind.gateway.flow_control import limits_of
 from foremind.gateway.protocol.client_messages import (
+    ActionResult,
     ClientMessage,
     DraftClear,
     DraftUpdate,
@@ -105,6 +106,7 @@ class SceneSession:
             )
         )
         await self._look()
+        self._scenes.triggers.on_arrival(self)
 
     def emit(self, event: Event) -> None:
         """Send an event to the client, unless it is a sentence and it wants none."""
@@ -135,9 +137,12 @@ class SceneSession:
                 self._say(message, arrived)
             case ResponseCancel():
                 self._scenes.cancel(self, message.response_id)
+            case ActionResult():
+                self._answer_action(message)
             case _:
                 raise InvalidMessage(
-                    "type: expected a draft, a message or the cancelling of a reply in a scene",
+                    "type: expected a draft, a message, the cancelling of a reply or the result of "
+                    "an action in a scene",
                     param="type",
                 )
 
@@ -171,6 +176,25 @@ class SceneSession:
         )
         self._running += 1
         self._tasks.begin(self._speak(message, speech, arrived), "scene-speech")
+
+    def _answer_action(self, message: ActionResult) -> None:
+        if not self.principal.hosts(self.world):
+            raise NotAllowed(
+                "token: expected one with the scope world, and this world in its claim worlds",
+                param="token",
+            )
+        if self._running >= _MAX_RUNNING:
+            raise InvalidMessage(f"id: at most {_MAX_RUNNING} results may wait", param="id")
+        self._running += 1
+        self._tasks.begin(self._store_result(message), "scene-result")
+
+    async def _store_result(self, message: ActionResult) -> None:
+        try:
+            await self._scenes.answer_action(self.world, message.id, message.result)
+        except ForemindError as error:
+            self.fail(error, cause_of(message))
+        finally:
+            self._running -= 1
 
     def fail(self, error: ForemindError, cause: DecodingProblem) -> None:
         """Send an error about something that the client sent."""

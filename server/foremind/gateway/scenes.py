@@ -7,10 +7,10 @@ process it happened in; only the pieces of a reply come from the process that ma
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import uuid4
 
 import msgspec
@@ -19,6 +19,7 @@ from cachetools import LRUCache
 from msgspec import UNSET
 
 from foremind.auth.principal import Principal
+from foremind.domain.actions import REQUESTED, RESULT, Action, ActionCall, Offer, RequestedAction
 from foremind.domain.announcements import AccessRevoked, Announcement, UserErased, WorldChanged
 from foremind.domain.companion import Companion
 from foremind.domain.errors import (
@@ -29,12 +30,14 @@ from foremind.domain.errors import (
     Overloaded,
 )
 from foremind.domain.memory import MemoryView
+from foremind.domain.storable_text import check_storable
 from foremind.domain.turn import Outcome, SpokenSentence
-from foremind.domain.world import NewEvent, Scene, Volume, Witness, audience_of
+from foremind.domain.world import NO_SCENE, NewEvent, Scene, Volume, Witness, audience_of
 from foremind.gateway.event_builders import memory_view
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
 from foremind.gateway.protocol.decoding import DecodingProblem, error_body
 from foremind.gateway.protocol.server_events import (
+    ActionRequested,
     Event,
     MessageAccepted,
     ResponseCreated,
@@ -43,20 +46,26 @@ from foremind.gateway.protocol.server_events import (
     ResponseSentence,
     ResponseTimings,
 )
+from foremind.gateway.scene_triggers import SceneTriggers
 from foremind.gateway.session_client import NOT_ALLOWED, NOT_AUTHENTICATED
 from foremind.gateway.session_services import SessionServices
+from foremind.llm.acting import MAX_CALLS, checked
 from foremind.retrieval.access_counts import used_memories
 from foremind.runtime.supervision import TaskSet, run_or_offload
 from foremind.storage.world_store import StoredWorldEvent, World
 from foremind.worlds.minds import Minds, Thought
+from foremind.worlds.narration import flat
 from foremind.worlds.turn_order import answering
 
 Tell = Callable[[Event], None]
 _ATTEMPTS = 3  # to store what is said while things are undone or forgotten
 _MAX_FLOORS = 10_000  # scenes in which something was said lately
 _MAX_PLAYERS = 1000  # of a scene that said something lately
+_MAX_RESULT_CHARS = 4000  # of an action, as a mind is told it
+_MAX_STEPS = 4  # actions that a mind may ask for in a row, told the result of each
 _MAX_REACTIONS = 200  # events that wait for a reaction
-_NO_SCENE = Scene("")
+
+_ACTION = "#"  # in the id of an event, before the number of an action
 
 _log = structlog.get_logger("foremind.gateway")
 
@@ -92,6 +101,11 @@ def message_event_id(player: str, message_id: str) -> str:
     return f"message:{player}:{message_id}"
 
 
+def action_event_id(reply_id: str, number: int) -> str:
+    """Return the id of the event that an action is, number `number` of a reply."""
+    return f"{reply_id}{_ACTION}{number}"
+
+
 def reply_event_id(event_id: str, slug: str) -> str:
     """Return the id of the event that a mind's reply to an event is."""
     return f"{event_id}>{slug}"
@@ -105,6 +119,7 @@ class Answer:
     result: ReplyResult
     memories: Sequence[MemoryView] = ()
     sentences: Sequence[SpokenSentence] = ()
+    actions: Sequence[RequestedAction] = ()
 
 
 class SceneWindow(Protocol):
@@ -171,10 +186,13 @@ class Scenes:
         self._windows: defaultdict[str, set[SceneWindow]] = defaultdict(set)
         self._floors: LRUCache[tuple[str, str], _Floor] = LRUCache(_MAX_FLOORS)
         self._reactions = TaskSet()
+        #: Let minds speak first.
+        self.triggers = SceneTriggers(services, self._minds, self._windows, self._react)
 
     def join(self, window: SceneWindow) -> None:
         """Tell a window what happens from now on."""
         self._windows[window.world].add(window)
+        self.triggers.on_change(window.world)
 
     def leave(self, window: SceneWindow) -> None:
         """Tell a window nothing any more."""
@@ -186,6 +204,7 @@ class Scenes:
         """Let the windows on a world that changed look at it; end those that may stay no longer."""
         match announcement:
             case WorldChanged(world=world):
+                self.triggers.on_change(world)
                 for window in list(self._windows.get(world, ())):
                     window.on_change()
             case AccessRevoked() | UserErased():
@@ -281,23 +300,63 @@ class Scenes:
         for event in events:
             self._reactions.begin(self._react(world, event), "scene-reaction")
 
+    async def answer_action(self, name: str, action_id: str, result: Any) -> bool:
+        """Tell a mind what came of an action; return False if it was told before.
+
+        If the action waits for that, the mind goes on talking.
+
+        Raises:
+            NotFound: there is no such world.
+            InvalidMessage: nobody asked for such an action, or the result is too long.
+            Overloaded: too many events are waiting for a reaction.
+            StorageUnavailable: nothing was stored.
+        """
+        text = result if isinstance(result, str) else msgspec.json.encode(result).decode()
+        if len(text) > _MAX_RESULT_CHARS:
+            raise InvalidMessage(
+                f"result: expected at most {_MAX_RESULT_CHARS} characters", param="result"
+            )
+        check_storable(text, "result")
+        self.check_room(1)
+        worlds, now = self._services.stores.worlds, self._services.runtime.clock.now()
+        world = await worlds.find(name)
+        asked = next(iter(await worlds.events(world, [action_id])), None)
+        if asked is None or asked.type != REQUESTED or not asked.text:
+            raise InvalidMessage("id: expected that of an action that was requested", param="id")
+        told = (asked.actor, *asked.to)
+        event = NewEvent(
+            f"{action_id}>result",
+            RESULT,
+            f"Result of {asked.fields.get('name')}: {flat(text)}",
+            asked.scene,
+            to=told,
+            audience=told,
+            sources=(action_id,),
+        )
+        (is_new,) = await worlds.report(name, [event], now)
+        if is_new and asked.fields.get("wait") is True:
+            self.react(name, [event])
+        return is_new
+
     async def stop(self) -> None:
         """Stop reacting."""
+        await self.triggers.stop()
         await self._reactions.stop()
 
-    async def _react(self, name: str, event: NewEvent) -> None:
+    async def _react(self, name: str, event: NewEvent, minds: Collection[str] = ()) -> None:
+        """Let minds answer an event; of `minds`, if any are given."""
         try:
             worlds = self._services.stores.worlds
             world = await worlds.find(name)
             scenes = await worlds.scenes(world)
-            scene = scenes.get(event.scene, _NO_SCENE)
+            scene = scenes.get(event.scene, NO_SCENE)
             there = [player for player in (event.actor, *event.to) if player in scene.players]
             player = next(iter([*there, *scene.players]), "")
             arrived = self._services.runtime.clock.monotonic()
             exchange = _Exchange(
                 name, event, event.id, player, lambda _: None, arrived, True, accepted=True
             )
-            order = await self._order(exchange, world, scenes)
+            order = await self._order(exchange, world, scenes, minds)
             floor = self._floor(name, event.scene)
             async with floor.lock:
                 said = sum(floor.said.values())
@@ -309,11 +368,15 @@ class Scenes:
             _log.warning("scene.not_reacted", reason=error.code)
 
     async def _order(
-        self, exchange: _Exchange, world: World, scenes: Mapping[str, Scene]
+        self,
+        exchange: _Exchange,
+        world: World,
+        scenes: Mapping[str, Scene],
+        minds: Collection[str] = (),
     ) -> list[str]:
-        """Return who answers what happened, in order."""
+        """Return who answers what happened, in order; of `minds`, if any are given."""
         event = exchange.event
-        scene = scenes.get(event.scene, _NO_SCENE)
+        scene = scenes.get(event.scene, NO_SCENE)
         companions = await self._services.stores.companions.named(list(scene.minds))
         audience = audience_of(event, scenes, world.rules.ranges, companions)
         present = {
@@ -322,6 +385,7 @@ class Scenes:
             if slug in companions
             and Witness("mind", slug) in audience
             and slug != event.actor
+            and (not minds or slug in minds)
             and (exchange.player or companions[slug].settings.mind == "world")
         }
         last = self._floor(world.name, scene.name).last_speaker
@@ -332,20 +396,12 @@ class Scenes:
         services, event = self._services, exchange.event
         worlds, clock = services.stores.worlds, services.runtime.clock
         world = await worlds.find(exchange.world)
-        said = NewEvent(
-            reply_event_id(event.id, slug),
-            "said",
-            "",
-            event.scene,
-            slug,
-            (event.actor,) if event.actor else (),
-            event.volume,
-        )
-        if exchange.duplicate and (stored := await worlds.events(world, [said.id])):
-            self._accept(exchange, "miss")
-            self._repeat(exchange, stored[0].text, slug)
+        said = _reply_to(event, slug)
+        if exchange.duplicate and await self._repeated(exchange, world, said):
             return
-        mind = await self._minds.mind(world, slug, exchange.player or None)
+        mind = await self._minds.mind(world, slug, exchange.player or None, event.scene)
+        if event.id.count(_ACTION) >= _MAX_STEPS:
+            mind = replace(mind, offer=Offer())
         await services.chat_models.prepare(mind.policy.chat_model)
         thought = await self._minds.react(mind, event.text)
         listeners = await self._listeners(world, said, mind.companion, exchange)
@@ -378,30 +434,44 @@ class Scenes:
             sum(map(len, (result.text, *prompt.said))),
             lambda: used_memories(result.text, prompt.memories, prompt.said),
         )
-        if result.text.strip() and not result.looped:
-            try:
-                await self._store(world, said, thought, result.text.strip(), used)
-            except ForemindError as error:
-                result = replace(result, status="failed", error=error)
+        actions: Sequence[RequestedAction] = ()
+        try:
+            actions = await self._store(world, said, thought, result, used)
+        except ForemindError as error:
+            result = replace(result, status="failed", error=error)
+        for action in actions:
+            emit(_requested(reply.id, slug, action))
         emit(_done(exchange, reply.id, slug, result, used, clock.monotonic()))
         memories = [
             memory_view(memory, thought.mind.now, prompt.language) for memory in prompt.memories
         ]
-        exchange.answers.append(Answer(slug, result, memories, sentences))
+        exchange.answers.append(Answer(slug, result, memories, sentences, actions))
         _log.info("scene.answered", companion=slug, status=result.status, chars=len(result.text))
 
     async def _store(
-        self, world: World, said: NewEvent, thought: Thought, text: str, used: Sequence[int]
-    ) -> None:
+        self,
+        world: World,
+        said: NewEvent,
+        thought: Thought,
+        result: ReplyResult,
+        used: Sequence[int],
+    ) -> list[RequestedAction]:
         """Store what a mind said, with what it answers and what it took of what it remembered.
 
-        What it has from somebody, it passes on.
+        What it has from somebody, it passes on. Return the actions that it asks for, which are
+        stored as well; a reply that was stopped asks for none.
 
         Raises:
             Conflict: something that it knew was undone or forgotten meanwhile.
             StorageUnavailable: nothing was stored.
         """
         worlds, mind = self._services.stores.worlds, thought.mind.relationship.id
+        text = "" if result.looped else result.text.strip()
+        calls = result.calls if result.status == "completed" else ()
+        offer = thought.mind.offer
+        asked = await _checked(calls, offer.actions) if calls and offer is not None else []
+        if not text and not asked:
+            return []
         sources = await worlds.events_of_memories(mind, used) if used else []
         taken = await worlds.events(world, sources) if sources else []
         answered = said.id.rpartition(">")[0]
@@ -411,8 +481,26 @@ class Scenes:
             sources=(answered, *sources),
             retells=next((event.id for event in taken if _is_told(event, said.actor)), None),
         )
-        now = self._services.runtime.clock.now()
-        await worlds.report(world.name, [event], now, since=world)
+        events = [event] if text else []
+        requested = []
+        for number, (action, arguments) in enumerate(asked):
+            action_id = action_event_id(said.id, number)
+            requested.append(RequestedAction(action_id, action.name, arguments))
+            shown = msgspec.json.encode(arguments).decode() if arguments else ""
+            events.append(
+                replace(
+                    event,
+                    id=action_id,
+                    type=REQUESTED,
+                    text=f"{thought.mind.companion.name} does this: {action.name} {shown}".strip(),
+                    to=() if thought.mind.companion.settings.mind == "world" else (said.to[:1]),
+                    retells=None,
+                    sources=(*event.sources, *([said.id] if text else [])),
+                    fields={"name": action.name, "arguments": arguments, "wait": action.wait},
+                )
+            )
+        await worlds.report(world.name, events, self._services.runtime.clock.now(), since=world)
+        return requested
 
     async def _listeners(
         self, world: World, said: NewEvent, companion: Companion, exchange: _Exchange
@@ -441,17 +529,31 @@ class Scenes:
                 )
             )
 
-    def _repeat(self, exchange: _Exchange, text: str, slug: str) -> None:
-        """Tell a reply that is stored."""
+    async def _repeated(self, exchange: _Exchange, world: World, said: NewEvent) -> bool:
+        """Tell a reply that is stored; return False if there is none."""
+        slug, ids = said.actor, [action_event_id(said.id, number) for number in range(MAX_CALLS)]
+        stored = await self._services.stores.worlds.events(world, [said.id, *ids])
+        if not stored:
+            return False
+        self._accept(exchange, "miss")
+        text = "".join(event.text for event in stored if event.type != REQUESTED)
+        actions = [
+            msgspec.convert({"id": event.id} | dict(event.fields), RequestedAction)
+            for event in stored
+            if event.type == REQUESTED and event.fields
+        ]
         response_id, message_id = uuid4().hex, exchange.id
         exchange.tell(
             ResponseCreated(response_id=response_id, message_id=message_id, companion=slug)
         )
         exchange.tell(ResponseDelta(response_id=response_id, delta=text))
+        for action in actions:
+            exchange.tell(_requested(response_id, slug, action))
         result = ReplyResult("completed", text, None, None)
         now = self._services.runtime.clock.monotonic()
         exchange.tell(_done(exchange, response_id, slug, result, (), now))
-        exchange.answers.append(Answer(slug, result))
+        exchange.answers.append(Answer(slug, result, actions=actions))
+        return True
 
     async def _entered(self, speech: Speech) -> tuple[World, Mapping[str, Scene]]:
         """Return the world and its scenes, in one of which the player is with all addressees."""
@@ -488,6 +590,13 @@ class Scenes:
         return floor
 
 
+def _reply_to(event: NewEvent, slug: str) -> NewEvent:
+    """Return the event that a mind's reply is, without its text."""
+    whom = (event.actor,) if event.actor else ()
+    event_id = reply_event_id(event.id, slug)
+    return NewEvent(event_id, "said", "", event.scene, slug, whom, event.volume)
+
+
 def _is_told(event: StoredWorldEvent, slug: str) -> bool:
     """Return whether a mind has what an event says from somebody else."""
     return event.memory_type == "conversation" and event.actor != slug
@@ -508,6 +617,28 @@ def _sentence(response_id: str, sentence: SpokenSentence) -> ResponseSentence:
         index=sentence.index,
         text=sentence.text,
         emotion=sentence.emotion or UNSET,
+    )
+
+
+async def _checked(
+    calls: Sequence[ActionCall], actions: Sequence[Action]
+) -> list[tuple[Action, dict[str, Any]]]:
+    """Return the actions that are asked for in order, without those that are none, or not so."""
+    # In a thread: the first one imports what it needs.
+    found = await asyncio.to_thread(lambda: [checked(call, actions) for call in calls])
+    valid = [known for known in found if known is not None]
+    if len(valid) < len(calls):
+        _log.info("scene.invalid_actions", invalid=len(calls) - len(valid), valid=len(valid))
+    return valid
+
+
+def _requested(response_id: str, slug: str, action: RequestedAction) -> ActionRequested:
+    return ActionRequested(
+        response_id=response_id,
+        id=action.id,
+        name=action.name,
+        arguments=action.arguments,
+        companion=slug,
     )
 
 

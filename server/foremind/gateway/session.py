@@ -51,6 +51,7 @@ from foremind.gateway.event_stream import EventListener, EventStream
 from foremind.gateway.flow_control import limits_of
 from foremind.gateway.protocol.client_messages import (
     MAX_FRAME_BYTES,
+    ActionResult,
     ClientMessage,
     DraftClear,
     DraftUpdate,
@@ -449,6 +450,10 @@ class Session:
                     raise InvalidMessage(
                         "response_id: expected the reply in progress", param="response_id"
                     )
+            case ActionResult():
+                raise InvalidMessage(
+                    "type: expected it in a scene of a world, where actions are", param="type"
+                )
             case SessionOpen() | SessionUpdate():
                 raise InvalidMessage(
                     "type: this session is open already", param="type", code="already_open"

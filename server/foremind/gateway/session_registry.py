@@ -265,6 +265,7 @@ class SessionRegistry:
 
     async def __aenter__(self) -> Self:
         self._sweeper.start()
+        self.scenes.triggers.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -391,6 +391,20 @@ def _field_names(shape: type[msgspec.Struct]) -> frozenset[str]:
     return frozenset(names)
 
 
+def mended_json(text: str) -> Any:
+    """Return the value of JSON as models write it, mended where needed.
+
+    Raises:
+        UnparsableAnswer: it cannot be mended.
+    """
+    try:
+        return msgspec.json.decode(text)
+    except NOT_JSON:
+        if _is_deep(text):
+            raise UnparsableAnswer("it is nested too deeply") from None
+        return _repaired(text)
+
+
 def _is_deep(text: str) -> bool:
     depth = deepest = 0
     for token in _TOKEN.finditer(text[:_MAX_REPAIRED_CHARS]):

@@ -14,11 +14,13 @@ import msgspec
 
 from foremind.domain.errors import NOT_JSON
 from foremind.domain.storable_text import storable
+from foremind.llm.acting import mark_of
 
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 _DONE = b"[DONE]"
 _FAILURES = ("error", "abort")  # finish reasons of OpenRouter, and of vLLM and SGLang
 _SPACE = b" \t\r\n\xef\xbb\xbf"
+_MAX_TOOL_CALLS = 16  # of one reply
 _FIRST_HALF = re.compile("[\ud800-\udbff]\\Z")
 
 
@@ -60,8 +62,11 @@ class StreamParser:
     This is the door of everything that a model writes: no text leaves it that cannot be stored.
     """
 
-    def __init__(self, ending: StreamEnding) -> None:
+    def __init__(self, ending: StreamEnding, *, has_tools: bool = False) -> None:
+        """Args: has_tools: whether the model may call tools; calls are text then, as `mark_of`."""
         self._ending = ending
+        self._has_tools = has_tools
+        self._tools: dict[int, list[str]] = {}  # name and arguments of calls, by their number
         self._pending = b""
         self._data: list[bytes] = []
         self._is_document: bool | None = None  # unknown before the first byte
@@ -91,8 +96,12 @@ class StreamParser:
         remainder, self._pending = self._pending, b""
         if self._is_document:
             self._ending.done = True
-            return self._event_texts(remainder) if remainder else []
-        return [*self._feed_line(remainder.rstrip(b"\r")), *self._feed_line(b"")]
+            return [*(self._event_texts(remainder) if remainder else []), *self._called()]
+        return [
+            *self._feed_line(remainder.rstrip(b"\r")),
+            *self._feed_line(b""),
+            *self._called(),
+        ]
 
     def _feed_line(self, line: bytes) -> list[str]:
         if self._ending.done:
@@ -105,7 +114,7 @@ class StreamParser:
         data, self._data = b"\n".join(self._data), []
         if data.startswith(_DONE):
             self._ending.done = True
-            return []
+            return self._called()
         return self._event_texts(data)
 
     def _event_texts(self, data: bytes) -> list[str]:
@@ -122,6 +131,8 @@ class StreamParser:
         choices = event.get("choices")
         valid = [choice for choice in choices if isinstance(choice, dict)] if choices else []
         texts = [text for choice in valid for text in self._choice_texts(choice)]
+        if self._ending.reason is not None:
+            texts += self._called()
         pieces = [text for text in map(self._storable, texts) if text]
         self._ending.written += pieces
         return pieces
@@ -150,6 +161,8 @@ class StreamParser:
         if reasoning := message.get("reasoning_content") or message.get("reasoning"):
             self._ending.reasoned = True
             self._ending.written.append(storable(_str_or_empty(reasoning)))
+        if self._has_tools:
+            self._note_calls(message.get("tool_calls"))
         content = message.get("content")
         if isinstance(content, list):  # parts: only those of type text belong to the reply
             parts = [part for part in content if isinstance(part, dict)]
@@ -159,6 +172,26 @@ class StreamParser:
                 if part.get("type", "text") == "text"
             )
         return _str_or_empty(content)
+
+    def _note_calls(self, calls: Any) -> None:
+        """Note calls of tools, of which parts may have arrived before."""
+        for number, call in enumerate(calls if isinstance(calls, list) else []):
+            if not isinstance(call, dict) or not isinstance(call.get("function"), dict):
+                continue
+            index, function = _int_or_none(call.get("index")), call["function"]
+            if len(self._tools) >= _MAX_TOOL_CALLS:
+                continue
+            known = self._tools.setdefault(number if index is None else index, ["", ""])
+            known[0] += _str_or_empty(function.get("name"))
+            arguments = function.get("arguments")
+            if isinstance(arguments, dict):
+                arguments = msgspec.json.encode(arguments).decode()
+            known[1] += _str_or_empty(arguments)
+
+    def _called(self) -> list[str]:
+        """Return the calls of tools as marks, once."""
+        calls, self._tools = self._tools, {}
+        return [mark_of(storable(name), storable(arguments)) for name, arguments in calls.values()]
 
 
 def _decoded(data: bytes) -> Any:

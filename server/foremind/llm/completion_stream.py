@@ -50,6 +50,7 @@ class CompletionRequest:
     partial: bool = False
     own: frozenset[str] = frozenset()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    tools: Sequence[Mapping[str, Any]] = ()
     account: TokenAccount | None = None
     purpose: str = ""
 
@@ -85,7 +86,8 @@ async def stream_completion(
         received = response.aiter_bytes()
         try:
             allow_tokens(response, request.max_tokens)
-            pieces = _text_pieces(received, ending)
+            parser = StreamParser(ending, has_tools=bool(request.tools))
+            pieces = _text_pieces(received, parser, ending)
             while (piece := await _next_piece(pieces, deadline)) is not None:
                 yield piece[:left]
                 left -= len(piece)
@@ -174,6 +176,8 @@ def _body_of(request: CompletionRequest) -> dict[str, Any]:
     }
     if request.response_format is not None:
         body["response_format"] = request.response_format
+    if request.tools:
+        body["tools"] = request.tools
     return body
 
 
@@ -201,8 +205,10 @@ async def _next_piece(pieces: AsyncIterator[str], deadline: float) -> str | None
         return await anext(pieces, None)
 
 
-async def _text_pieces(received: AsyncIterator[bytes], ending: StreamEnding) -> AsyncIterator[str]:
-    parser, numbers = StreamParser(ending), count(1)
+async def _text_pieces(
+    received: AsyncIterator[bytes], parser: StreamParser, ending: StreamEnding
+) -> AsyncIterator[str]:
+    numbers = count(1)
     async for data in received:
         for piece in parser.feed(data):
             yield piece

@@ -17,6 +17,7 @@ import httpx2
 import msgspec
 
 from foremind.domain.errors import ModelServerError, TemporaryError
+from foremind.llm.acting import tools_of
 from foremind.llm.chat_model import CutOffText, LoopedText, RestartedText
 from foremind.llm.completion_parser import StreamEnding
 from foremind.llm.completion_stream import (
@@ -163,7 +164,11 @@ class OpenAIChatModel:
         """
         options = self.options
         return self.write(
-            prompt.messages(), options.max_tokens, options.temperature, prompt.companion_name
+            prompt.messages(),
+            options.max_tokens,
+            options.temperature,
+            prompt.companion_name,
+            tools_of(prompt.offer),
         )
 
     async def write(
@@ -172,15 +177,17 @@ class OpenAIChatModel:
         max_tokens: int,
         temperature: float,
         speaker: str = "",
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> TextStream:
         """Yield the model's reply to arbitrary messages; otherwise as `stream_reply`.
 
         Args:
+            tools: that it may call; calls are marks of actions in its reply.
             speaker: whose name as a label is left out at its beginning; "" for none.
         """
         with self.slots.foreground():
             self.slots.expected_prompt = messages
-            reply = self._write(messages, max_tokens, temperature, "reply", speaker)
+            reply = self._write(messages, max_tokens, temperature, "reply", speaker, tools=tools)
             async with aclosing(reply) as pieces:
                 async for piece in pieces:
                     yield piece
@@ -412,6 +419,7 @@ class OpenAIChatModel:
         purpose: str,
         speaker: str = "",
         *,
+        tools: Sequence[Mapping[str, Any]] = (),
         may_be_empty: bool = False,
     ) -> TextStream:
         capabilities = self._client.capabilities_of(self.options.model)
@@ -426,6 +434,7 @@ class OpenAIChatModel:
             self.options.reply_timeout_s,
             own=self.options.own,
             extra=self.options.extra,
+            tools=tools,
             account=self._account,
             purpose=purpose,
         )

@@ -31,6 +31,7 @@ from foremind.domain.world import (
     NewEvent,
     Perceived,
     Scene,
+    Trigger,
     TurnOrder,
     Volume,
     Witness,
@@ -48,6 +49,7 @@ from foremind.storage.relationship_transaction import RelationshipTransaction
 Vector = npt.NDArray[np.float32]
 _MAX_FORGOTTEN = 200  # events that one transaction looks for
 _MAX_WITNESSES = 5000  # that one statement stores, so that reading them holds nobody up
+_MAX_PENDING = 200  # actions of a world that have no result
 _MAX_REMOVED = 1000  # of what a player witnessed, at a time
 
 
@@ -280,6 +282,25 @@ class WorldStore:
         async with self._database.transaction() as connection:
             await act_for(connection, world.lineage)
             return await events_of(connection, world.lineage, ids)
+
+    async def fire(self, world: World, trigger: Trigger, now: datetime) -> bool:
+        """Let a trigger fire, and return whether it may: not too lately, nor too often today."""
+        row = await self._database.row(
+            "fire_trigger", world.name, trigger.name, now, trigger.cooldown_s, trigger.per_day
+        )
+        return row is not None
+
+    async def silent(self, players: Sequence[str], slugs: Sequence[str]) -> set[str]:
+        """Return which characters one of some players does not want to speak first."""
+        rows = await self._database.rows("silent_companions", list(players), list(slugs))
+        return {row["slug"] for row in rows}
+
+    async def pending_actions(self, world: World) -> list[StoredWorldEvent]:
+        """Return the latest actions that minds asked for, without those that have a result."""
+        async with self._database.transaction() as connection:
+            await act_for(connection, world.lineage)
+            rows = await connection.rows("pending_actions", world.lineage, _MAX_PENDING)
+            return await events_of(connection, world.lineage, [row["id"] for row in rows])
 
     async def witnessed(self, past: Sequence[int], after: int, limit: int) -> list[PerceivedEvent]:
         """Return what a mind witnessed after an event, oldest first.

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from foremind.domain.actions import Offer
 from foremind.domain.calendar import NOWHERE, Surroundings
 from foremind.domain.companion import Companion
 from foremind.domain.policy import LayerPolicy
@@ -24,7 +25,7 @@ class ConversationSnapshot:
 
     `now` is in the player's time zone. `session` identifies the session, for what a card draws at
     random; `greeting` is the number of the greeting it was opened with, `language`
-    that of the prompt; `around` where it is said, in a world.
+    that of the prompt; `around` where it is said, in a world, and `offer` what can be done there.
     """
 
     user_name: str
@@ -35,6 +36,7 @@ class ConversationSnapshot:
     greeting: int = 0
     language: str = ENGLISH
     around: Surroundings = NOWHERE
+    offer: Offer | None = None
 
 
 def build_prompt(
@@ -73,6 +75,7 @@ def build_prompt(
         lore=lore,
         language=conversation.language,
         around=conversation.around,
+        offer=conversation.offer,
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
+from foremind.domain.actions import Offer
 from foremind.domain.calendar import Surroundings
 from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidMessage
@@ -13,7 +14,7 @@ from foremind.domain.relationship import Relationship, relationship_id_of
 from foremind.domain.settings.setting_levels import effective_settings
 from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind.domain.user import NO_NAME, UTC
-from foremind.domain.world import player_account
+from foremind.domain.world import NO_SCENE, Scene, player_account
 from foremind.llm.prompt.assembly import MAX_TURNS, AssembledPrompt
 from foremind.llm.prompt.character import macro_values
 from foremind.llm.prompt.layout import PastTurn, witnessed
@@ -39,7 +40,7 @@ class Mind:
     """A mind that has perceived what it witnessed, as of its relationship's versions.
 
     `companion` and `policy` have the settings in force; `now` is the time of the world, `around`
-    where it is there.
+    where it is there, and `offer` what it can do.
     """
 
     world: World
@@ -49,6 +50,7 @@ class Mind:
     history: Sequence[PastTurn]
     now: datetime
     around: Surroundings
+    offer: Offer | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +84,14 @@ class Minds:
         self._context = context
         self._ingester = ingester
 
-    async def mind(self, world: World, slug: str, player: str | None, *, met: bool = True) -> Mind:
+    async def mind(
+        self, world: World, slug: str, player: str | None, scene: str = "", *, met: bool = True
+    ) -> Mind:
         """Return a mind that has perceived all that it witnessed by now.
 
         Args:
             player: whose mind it is, of a character that has one for each player.
+            scene: where it is asked, if it is there.
             met: whether the player must be in a scene of the world, or have been.
 
         Raises:
@@ -106,28 +111,35 @@ class Minds:
         relationship = await self._stores.relationships.find_any(relationship_id)
         settings = effective_settings(base.settings, relationship.settings, self._runtime.settings)
         perceptions = await self._stores.worlds.perceptions(relationship_id, MAX_TURNS)
+        policy = _policy_for(settings, self._runtime.settings)
+        there = await self._scene_of(world, slug, player, scene)
+        allowed = [
+            action
+            for action in world.rules.actions
+            if there.name and action.when.holds(slug, there.name, there.players)
+        ]
         return Mind(
             world,
             relationship,
             replace(base, settings=settings),
-            _policy_for(settings, self._runtime.settings),
+            policy,
             [
                 witnessed(said.text, said.turn_id, "" if said.spoken else said.place, own=said.own)
                 for said in perceptions
             ],
             world.clock.at(self._runtime.clock.now()),
-            Surroundings(await self._place(world, slug, player), world.rules.calendar),
+            Surroundings(there.place, world.rules.calendar),
+            Offer(allowed, policy.chat_model.tools) if world.rules.actions else None,
         )
 
-    async def _place(self, world: World, slug: str, player: str | None) -> str:
-        """Return where a character is, or is with a player; "" for nowhere."""
-        scenes = (await self._stores.worlds.scenes(world)).values()
-        places = [
-            scene.place
-            for scene in scenes
+    async def _scene_of(self, world: World, slug: str, player: str | None, asked: str) -> Scene:
+        """Return where a character is, or is with a player; where it is asked first."""
+        scenes = [
+            scene
+            for scene in (await self._stores.worlds.scenes(world)).values()
             if slug in scene.minds and (player is None or player in scene.players)
         ]
-        return next(iter(places), "")
+        return min(scenes, key=lambda scene: scene.name != asked, default=NO_SCENE)
 
     async def think(
         self, mind: Mind, draft: str, speaker: str, priority: Priority = Priority.REQUEST
@@ -143,7 +155,7 @@ class Minds:
         prepared = await self._recalled(mind, draft, priority)
         message = draft
         if speaker:
-            message = without_tags(spoken(speaker, draft, await self._names()))
+            message = without_tags(spoken(speaker, draft, await self.names()))
         return _thought(mind, prepared, mind.history, message)
 
     async def react(self, mind: Mind, text: str, priority: Priority = Priority.ENTER) -> Thought:
@@ -259,7 +271,7 @@ class Minds:
         past = [witness for witness in witnesses if witness is not None]
         names: Names | None = None
         while events := await worlds.witnessed(past, after, _BATCH):
-            names = names or await self._names()
+            names = names or await self.names()
             made = {
                 event.key: await self._context.embedder.embed_passage(event.event.text)
                 for event in events
@@ -273,7 +285,8 @@ class Minds:
             await worlds.perceive(mind, events, vectors, partial(narrate, names=names), now)
             after = events[-1].key.seq
 
-    async def _names(self) -> Names:
+    async def names(self) -> Names:
+        """Return what players and minds are called in prompts."""
         companions = await self._stores.companions.list()
         return Names({companion.slug: companion.name for companion in companions})
 
@@ -289,7 +302,7 @@ def _thought(
     assembled = build_prompt(
         mind.companion,
         mind.policy.layers,
-        ConversationSnapshot(NO_NAME, history, mind.now, around=mind.around),
+        ConversationSnapshot(NO_NAME, history, mind.now, around=mind.around, offer=mind.offer),
         prepared.standing,
         prepared,
         message,

@@ -233,7 +233,10 @@ class Server:
         freshness = Freshness(store, lambda: not world.listener_outages, clock, world.metrics)
         supervisor = Supervisor(clock, world.metrics, world.rng)
         scenes = SimpleNamespace(
-            on_announcement=lambda _: None, close=lambda *_: None, stop=lambda: asyncio.sleep(0)
+            on_announcement=lambda _: None,
+            close=lambda *_: None,
+            triggers=SimpleNamespace(start=lambda: None),
+            stop=lambda: asyncio.sleep(0),
         )
         self.registry = SessionRegistry(
             RuntimeServices(world.settings, clock, world.metrics, supervisor),

@@ -363,6 +363,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "companion",
         ),
     ] = {}
+    llm_tools: Annotated[
+        bool,
+        _setting(
+            "offer it the actions of a world as tools of its interface instead of in the prompt",
+            "companion",
+        ),
+    ] = False
     llm_tokens_per_day: Annotated[
         Count | None,
         _setting(
@@ -628,6 +635,14 @@ class NarrowSettings(msgspec.Struct, frozen=True, kw_only=True):
             "companion",
         ),
     ] = "player"
+    speaks_first: Annotated[
+        bool,
+        _setting(
+            "in worlds, whether it may speak first when a trigger of the game fires",
+            "relationship",
+            _ONLY_OFF,
+        ),
+    ] = True
     recall_any_age: Annotated[
         bool, _setting("recall memories of any age under `window`", "turn", _ANY)
     ] = False

@@ -11,6 +11,7 @@ from foremind.domain.memory import LoreView, MemoryView
 from foremind.domain.session_state import SessionState, StatePatch
 from foremind.gateway.protocol.client_messages import (
     MAX_FRAME_BYTES,
+    ActionResult,
     ClientMessage,
     DraftClear,
     DraftUpdate,
@@ -26,6 +27,7 @@ from foremind.gateway.protocol.client_messages import (
 )
 from foremind.gateway.protocol.server_events import (
     PROTOCOL,
+    ActionRequested,
     BehaviourDone,
     CompanionCard,
     ContextReady,
@@ -87,6 +89,7 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
         ResponseRegenerate(id="g1", message_id="m2", event_id="g1"),
         ResponseChoose(message_id="m2", index=0),
         ResponseCancel(response_id=_RESPONSE),
+        ActionResult(id="message:ana:m1>mara#0", result="The rope holds."),
         SessionOpened(
             seq=1,
             protocol=PROTOCOL,
@@ -148,6 +151,14 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
         ResponseDelta(seq=5, response_id=_RESPONSE, delta="You "),
         ResponseSentence(
             seq=8, response_id=_RESPONSE, index=0, text="You promised to help.", emotion="happy"
+        ),
+        ActionRequested(
+            seq=1,
+            response_id=_RESPONSE,
+            id="message:ana:m1>mara#0",
+            name="give",
+            arguments={"item": "rope", "to": "ana"},
+            companion="mara",
         ),
         ResponseDone(
             seq=9,

@@ -166,6 +166,17 @@ class ResponseChoose(Struct, frozen=True, tag="response.choose"):
     event_id: Identifier | None = None
 
 
+class ActionResult(Struct, frozen=True, tag="action.result"):
+    """What came of the action `id`: for the character who asked for it, in words or as JSON.
+
+    From the game server of the world alone; the first result counts.
+    """
+
+    id: Annotated[str, Meta(min_length=1, max_length=400)]
+    result: Any
+    event_id: Identifier | None = None
+
+
 class ResponseCancel(Struct, frozen=True, tag="response.cancel"):
     """Stop the reply in progress."""
 
@@ -183,6 +194,7 @@ ClientMessage = (
     | ResponseRegenerate
     | ResponseChoose
     | ResponseCancel
+    | ActionResult
 )
 #: What changes the last exchange, and is answered as a message is.
 Revision = MessageEdit | ResponseRegenerate

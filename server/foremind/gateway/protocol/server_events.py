@@ -224,6 +224,20 @@ class ResponseSentence(Event, tag="response.sentence", kw_only=True):
     emotion: str | UnsetType = UNSET
 
 
+class ActionRequested(Event, tag="action.requested", kw_only=True):
+    """A character of a world asks the game to do something; answered by `action.result`.
+
+    `arguments` are as the schema of the action has them. It is sent once the text of the reply is
+    whole, before `response.done`.
+    """
+
+    response_id: str
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    companion: str
+
+
 class ResponseDone(Event, tag="response.done", kw_only=True):
     """The reply has ended; `error` is set if it `failed`.
 

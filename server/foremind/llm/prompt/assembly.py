@@ -4,11 +4,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from foremind.domain.actions import Offer
 from foremind.domain.calendar import NOWHERE, Surroundings
 from foremind.domain.companion_rules import Behaviour
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.settings.setting_definitions import LayerName
+from foremind.llm.acting import offered
 from foremind.llm.prompt.character import Character
 from foremind.llm.prompt.layout import PastTurn, Prompt
 from foremind.llm.prompt.sections import Section, section
@@ -113,6 +115,7 @@ def assemble(
     lore: ActiveLore = NO_LORE,
     language: str = ENGLISH,
     around: Surroundings = NOWHERE,
+    offer: Offer | None = None,
 ) -> AssembledPrompt:
     """Return the prompt for a message.
 
@@ -133,6 +136,7 @@ def assemble(
     fixed_tokens = _fixed_tokens(character, user_name, message, language, now, count)
     if policy.emotions:
         fixed_tokens += count(emotions_in(language, policy.emotions)) + _INSTRUCTION_TOKENS
+    fixed_tokens += sum(count(line) + 1 for line in offered(offer))
     lore, lore_tokens = _fitting_lore(policy, lore, turns, fixed_tokens, count)
     allocation = _allocate(
         policy,
@@ -160,6 +164,7 @@ def assemble(
         language=language,
         emotions=policy.emotions,
         around=around,
+        offer=offer,
     )
     after = [behaviour for behaviour in behaviours if behaviour.after]
     return AssembledPrompt(prompt, allocation.tokens, after, allocation.spare, shares)

@@ -14,10 +14,12 @@ from typing import Literal, TypedDict
 import msgspec
 from msgspec.structs import force_setattr
 
+from foremind.domain.actions import Offer
 from foremind.domain.calendar import NOWHERE, Surroundings
 from foremind.domain.memory import Recalled
 from foremind.domain.turn import Speaker
 from foremind.domain.user import NO_NAME
+from foremind.llm.acting import offered
 from foremind.llm.prompt.quoted_lines import quoted, without_tags, witnessed_key
 from foremind.llm.prompt.sections import Section
 from foremind.lore.activation import NO_LORE, ActiveEntry, ActiveLore
@@ -92,7 +94,7 @@ class Prompt:
     that ended with `recalled`, one tuple for each time. `lore` is what the message activates of the
     companion's lorebook; `closing` are its card's instructions that follow the history. `language`
     is that of Foremind's own words: the rules and today's date. The reply may be marked with
-    `emotions`. `around` is where it is, in a world.
+    `emotions`, and with the actions of an `offer`. `around` is where it is, in a world.
     """
 
     companion_name: str
@@ -111,6 +113,7 @@ class Prompt:
     language: str = ENGLISH
     emotions: tuple[str, ...] = ()
     around: Surroundings = NOWHERE
+    offer: Offer | None = None
 
     @property
     def said(self) -> list[str]:
@@ -198,6 +201,7 @@ class Prompt:
             lines.insert(0, self.closing)
         if self.emotions:
             lines.append(f"- {emotions_in(self.language, self.emotions)}")
+        lines += offered(self.offer)
         if lines:
             blocks.append(_tagged("instructions", lines))
         blocks += [_tagged(section.layer, section.lines) for part in self.added for section in part]
