@@ -12,7 +12,7 @@ EFFORT ?= 1
 export FOREMIND_DATA_DIR ?= .foremind
 # A distribution of this repository: from its folder, with what the locks have already installed.
 INSTALL_LOCAL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index
-OURS := --no-emit-package foremind-client --no-emit-package fair-transport
+OURS := --no-emit-package foremind-client --no-emit-package foremind-models --no-emit-package fair-transport
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --python-version 3.11 --upgrade
 
 # What a target does and how long it takes, as stated beside its name: its first line.
@@ -22,13 +22,13 @@ TELL = @sed -n 's/^$@:.*\#\# /$@: /p' Makefile
 .DEFAULT_GOAL := serve
 
 # The environment is rebuilt only when its lock changes; the stamp is touched last.
-$(VENV)/runtime.stamp: requirements/runtime.txt pyproject.toml clients/python/pyproject.toml transport/pyproject.toml
+$(VENV)/runtime.stamp: requirements/runtime.txt pyproject.toml clients/python/pyproject.toml transport/pyproject.toml models/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Foremind needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "Installing the locked dependencies into $(VENV) (once, about a minute) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.txt
-	@$(INSTALL_LOCAL) -e clients/python -e transport -e .
+	@$(INSTALL_LOCAL) -e clients/python -e transport -e models -e .
 	@touch $@
 
 $(VENV)/eval.stamp: requirements/eval.txt evaluation/pyproject.toml $(VENV)/runtime.stamp

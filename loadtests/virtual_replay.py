@@ -17,9 +17,6 @@ import numpy as np
 
 from foremind.app.configuration import load_settings
 from foremind.llm.prompt.sections import StandingLayers
-from foremind.retrieval.embedding.conversion import ConvertedEncoder
-from foremind.retrieval.embedding.encoder import CancelFlag
-from foremind.retrieval.embedding.model_registry import find_model
 from foremind.retrieval.embedding.service import Embedded, EmbeddingService, Priority
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import Supervisor
@@ -27,6 +24,7 @@ from foremind.typeahead.context_builder import RetrievalScope
 from foremind.typeahead.context_cache import BuildTimings, ContextCache, PreparedContext
 from foremind.typeahead.prefetcher import PrefetchCallbacks, Prefetcher
 from foremind_eval.doubles.virtual_time import VirtualClock, VirtualLoop
+from foremind_models import CancelFlag, ConvertedEncoder, find_model
 from loadtests.recordings import Recording, read_recordings
 
 RESULTS = Path(__file__).parent / "results"

@@ -36,10 +36,6 @@ from foremind.domain.announcements import SessionTaken
 from foremind.domain.clock import Clock
 from foremind.domain.relationship import relationship_id_of
 from foremind.domain.settings.settings import Settings
-from foremind.retrieval.embedding import conversion
-from foremind.retrieval.embedding.conversion import ConvertedEncoder, prepare_model
-from foremind.retrieval.embedding.download import ConvertedModel
-from foremind.retrieval.embedding.model_registry import find_model
 from foremind.runtime.logs import configure_logging
 from foremind.storage import backup
 from foremind.storage.embedded_postgres import embedded_postgres, tools
@@ -53,6 +49,8 @@ from foremind_eval.processes.citus_cluster import (
     CitusCluster,
 )
 from foremind_eval.seeding import owner_connection
+from foremind_models import ConvertedEncoder, conversion, find_model, prepare_model
+from foremind_models.download import ConvertedModel
 from tests.browser import ARGUMENTS, ensure_browser
 from tests.contract.check import check_event
 from tests.watchdog import Watchdog

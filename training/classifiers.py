@@ -2,7 +2,8 @@
 
     .venv/bin/python -m training.classifiers [MODEL]
 
-Writes `models/MODEL.classifiers.json` and prints the share of held-out lines judged rightly.
+Writes `models/foremind_models/shipped/MODEL.classifiers.json`, and prints the share of held-out
+lines judged rightly.
 """
 
 import sys
@@ -10,16 +11,16 @@ import sys
 import msgspec
 
 from foremind.app.configuration import load_settings
-from foremind.retrieval.calibration.calibrate import embedding_with
-from foremind.retrieval.calibration.classifier_training import (
+from foremind.retrieval.classifiers import TEXT_FEATURES
+from foremind_models import find_model, prepare_model
+from foremind_models.calibration import embedding_with
+from foremind_models.classifier_training import (
     embed_corpus,
     held_out_accuracy,
     read_corpus,
+    shipped_path,
     train,
 )
-from foremind.retrieval.classifiers import classifiers_path
-from foremind.retrieval.embedding.conversion import prepare_model
-from foremind.retrieval.embedding.model_registry import find_model
 
 
 def main() -> None:
@@ -30,9 +31,9 @@ def main() -> None:
     model = prepare_model(manifest, settings.models_dir, print)
     corpus = read_corpus()
     vectors = embed_corpus(corpus, *embedding_with(model))
-    classifiers = train(corpus, vectors, manifest.name)
-    classifiers_path(manifest.name).write_bytes(msgspec.json.encode(classifiers) + b"\n")
-    for judged, share in held_out_accuracy(corpus, vectors, classifiers).items():
+    classifiers = train(corpus, vectors, manifest.name, TEXT_FEATURES)
+    shipped_path(manifest.name).write_bytes(msgspec.json.encode(classifiers) + b"\n")
+    for judged, share in held_out_accuracy(corpus, vectors, classifiers, TEXT_FEATURES).items():
         print(f"{judged}: {share:.1%} correct")
 
 

@@ -20,13 +20,13 @@ from starlette.routing import Route
 from fair_transport import listening
 from foremind.app.configuration import load_settings
 from foremind.app.embedding_server import serving_embeddings
-from foremind.domain.errors import ModelUnusable, UnsafeBinding
+from foremind.domain.errors import ModelMismatch, UnsafeBinding
 from foremind.domain.settings.settings import Settings
-from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind.retrieval.embedding.service import Priority
 from foremind_client import Client
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.processes.server_process import free_port
+from foremind_models import ConvertedEncoder
 from tests.acceptance.test_http import get
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually
 from tests.unit.auth.test_access_tokens import SECRET
@@ -196,7 +196,7 @@ async def test_a_server_of_another_model_is_refused(
         other.encoder = model.encoder()
         encode = other.encoder.encode
         other.encoder = type("Reversed", (), {"encode": lambda _, texts: encode(texts)[:, ::-1]})()
-        with pytest.raises(ModelUnusable, match="are not those of the embedding model"):
+        with pytest.raises(ModelMismatch, match="are not those of the embedding model"):
             await start(embedding_url=other.url)
 
 

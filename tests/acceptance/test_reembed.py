@@ -18,12 +18,17 @@ import pytest
 from onnx import TensorProto, helper
 
 from foremind.app.configuration import load_settings
-from foremind.retrieval.calibration.preparation import ready_model
-from foremind.retrieval.embedding.conversion import ConvertedEncoder, prepare_model
-from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder
-from foremind.retrieval.embedding.model_registry import find_model
+from foremind.retrieval.classifiers import TEXT_FEATURES
 from foremind.storage.embedded_postgres import embedded_postgres
 from foremind_eval.processes.server_process import running_server
+from foremind_models import (
+    ConvertedEncoder,
+    Prefixes,
+    describe_folder,
+    find_model,
+    prepare_model,
+    ready_model,
+)
 from tests.conftest import PATIENCE, eventually_async
 
 _LAYERS = 3
@@ -53,7 +58,7 @@ def models(model: ConvertedEncoder, tmp_path_factory: pytest.TempPathFactory) ->
     onnx.save(graph, source / "onnx" / "model.onnx")
     (source / "config.json").write_text(json.dumps({"hidden_size": model.manifest.dimension}))
     shutil.copy(model.folder / "tokenizer.json", source)
-    ready_model(describe_folder("three-layers", source, Prefixes()), folder, print)
+    ready_model(describe_folder("three-layers", source, Prefixes()), folder, TEXT_FEATURES, print)
     shutil.copytree(model.folder, folder / model.folder.name)
     yield folder
 

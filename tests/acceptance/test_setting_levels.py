@@ -20,11 +20,11 @@ from foremind.domain.settings.setting_levels import OPERATOR_SETTINGS, PLAYER_BO
 from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind.gateway.protocol.client_messages import MessageSend
 from foremind.gateway.session import Session
-from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind_client import Client
 from foremind_eval.doubles.background_answers import background_answer
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, ScriptedModel, scripted_model
+from foremind_models import ConvertedEncoder
 from tests.acceptance.setting_table import SettingRow, setting_rows
 from tests.conftest import PATIENCE, RunningServer, StartServer, eventually, owner_of
 from tests.unit.auth.test_access_tokens import SECRET, token

@@ -8,11 +8,11 @@ import pytest
 from starlette.responses import StreamingResponse
 
 from foremind.llm.slots import shared_prefix_chars
-from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind_client import Client
 from foremind_eval.doubles.background_answers import background_answer
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, scripted_model
+from foremind_models import ConvertedEncoder
 from tests.acceptance.test_embedding_server import double
 from tests.acceptance.test_http import request
 from tests.acceptance.test_message_path import PROMISE, metric_value, send_and_wait, type_text

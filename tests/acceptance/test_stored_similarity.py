@@ -8,11 +8,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from foremind.retrieval.embedding.conversion import ConvertedEncoder
-from foremind.retrieval.embedding.download import RECORD, read_record, sha256_of
-from foremind.retrieval.embedding.manifest import Manifest
-from foremind.retrieval.embedding.model_registry import PULLED_MANIFEST
 from foremind_eval.doubles.model_server import Chat
+from foremind_models import ConvertedEncoder, Manifest
+from foremind_models.download import RECORD, read_record, sha256_of
+from foremind_models.registry import PULLED_MANIFEST
 from tests.acceptance.test_erasure import memory_id
 from tests.acceptance.world import world
 from tests.conftest import StartServer

@@ -24,8 +24,8 @@ from foremind import __version__
 from tests.conftest import ROOT, StartServer
 
 SERVER, CLIENT, EVALUATION = ROOT, ROOT / "clients" / "python", ROOT / "evaluation"
-TRANSPORT = ROOT / "transport"
-DISTRIBUTIONS = (SERVER, CLIENT, EVALUATION, TRANSPORT)
+TRANSPORT, MODELS = ROOT / "transport", ROOT / "models"
+DISTRIBUTIONS = (SERVER, CLIENT, EVALUATION, TRANSPORT, MODELS)
 OURS = ("foremind", "fair-transport")  # what their names begin with
 TALK = """
 import asyncio, importlib.util, sys
@@ -100,11 +100,12 @@ def test_a_wheel_can_be_published_as_it_is(folder: Path, tmp_path: Path) -> None
 
 
 def test_the_servers_wheel_holds_no_evaluation_and_no_test_doubles(tmp_path: Path) -> None:
-    """Nor the client and the transport, which it depends on."""
+    """Nor the packages that it depends on."""
     held = [Path(name) for name in ZipFile(build(SERVER, tmp_path)).namelist()]
     assert {path.parts[0] for path in held} == {"foremind", f"foremind-{__version__}.dist-info"}
     packages = (
         CLIENT / "foremind_client", EVALUATION / "foremind_eval", TRANSPORT / "fair_transport",
+        MODELS / "foremind_models",
     )  # fmt: skip
     others = {
         file.name
@@ -112,7 +113,7 @@ def test_the_servers_wheel_holds_no_evaluation_and_no_test_doubles(tmp_path: Pat
         for file in package.rglob("*.py")
         if file.name != "__init__.py"
     }
-    assert {"socket_client.py", "recall.py", "manual_clock.py", "channel.py"} <= others
+    assert {"socket_client.py", "recall.py", "manual_clock.py", "channel.py", "graphs.py"} <= others
     assert not {path.name for path in held} & others
 
 
@@ -128,7 +129,8 @@ def test_the_distributions_have_one_version() -> None:
                 name, _, version = requirement.partition("==")
                 assert version == __version__, requirement
                 pinned.add(name)
-    assert pinned == {"foremind", "foremind-client", "foremind-eval", "fair-transport"}
+    names = {"foremind-client", "foremind-eval", "foremind-models", "fair-transport"}
+    assert pinned == {"foremind", *names}
 
 
 async def test_a_game_server_needs_only_the_client_and_websockets(
@@ -144,14 +146,14 @@ async def test_a_game_server_needs_only_the_client_and_websockets(
     assert output.split() == ["completed"]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_wheels_serve_from_an_empty_environment(tmp_path: Path) -> None:
     """With the locked dependencies and nothing of this checkout."""
     environment, dist = tmp_path / "venv", tmp_path / "dist"
     venv.create(environment, with_pip=True)
     lock = ROOT / "requirements" / "runtime.txt"
     pip_install(environment, "--require-hashes", "-r", lock)
-    needed = [build(folder, dist) for folder in (CLIENT, TRANSPORT, SERVER)]
+    needed = [build(folder, dist) for folder in (CLIENT, TRANSPORT, MODELS, SERVER)]
     pip_install(environment, "--no-deps", *needed)
     assert foremind(environment, "--version").stdout.strip() == __version__
     server = subprocess.Popen(

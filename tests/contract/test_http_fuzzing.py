@@ -14,9 +14,9 @@ from schemathesis.specs.openapi.checks import response_schema_conformance
 
 from foremind.api.openapi import openapi
 from foremind.app.configuration import load_settings
-from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind_client import connect
 from foremind_eval.processes.server_process import running_server
+from foremind_models import ConvertedEncoder
 from tests.conftest import FIRST_RELATIONSHIP
 
 # Draining would end the server for all other requests; /metrics takes no input.

@@ -18,8 +18,8 @@ import pytest
 import pytest_asyncio
 
 from foremind.cluster.ring import owner_of, relationship_key
-from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind_client import Conversation, Identity, route
+from foremind_models import ConvertedEncoder
 from tests.conftest import PATIENCE, eventually, eventually_async
 from tests.deployment.certificate import write_certificate
 from tests.deployment.compose import new_variables, services

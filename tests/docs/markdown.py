@@ -29,7 +29,8 @@ class Block:
 
 def documents() -> list[Path]:
     """Return every Markdown file at the root, of each distribution, in docs/ and in deploy/."""
-    folders = (ROOT, *(ROOT / name for name in ("server", "evaluation", "transport", "deploy")))
+    names = ("server", "evaluation", "models", "transport", "deploy")
+    folders = (ROOT, *(ROOT / name for name in names))
     return [path for folder in folders for path in folder.glob("*.md")] + [
         path for folder in ("clients", "docs") for path in (ROOT / folder).glob("**/*.md")
     ]

@@ -28,10 +28,10 @@ from foremind.app.configuration import load_settings, read_companion
 from foremind.lore.activation import ScannedMessage, activate
 from foremind.lore.lorebook import Lorebook, lorebook_in
 from foremind.memory.erase import ErasureReceipt
-from foremind.retrieval.embedding.conversion import ConvertedEncoder
 from foremind_client import Client, Conversation, Identity, connect
 from foremind_eval.doubles.random_model import write_random_model
 from foremind_eval.processes.server_process import free_port
+from foremind_models import ConvertedEncoder
 from tests.clients.conftest import compile_csharp
 from tests.clients.luau_driver import MODULE, load, machine
 from tests.clients.test_godot import check_scripts

@@ -10,7 +10,7 @@ import pytest
 _ROOT = Path(__file__).parents[2]
 _SOURCES = sorted(
     path.relative_to(_ROOT).as_posix()
-    for package in ("server", "clients/python", "evaluation", "transport")
+    for package in ("server", "clients/python", "evaluation", "models", "transport")
     for path in (_ROOT / package).rglob("*.py")
 )
 _ARGUMENTS = re.compile(r"^Args:\n((?:    .*\n?|\n)+)", re.MULTILINE)

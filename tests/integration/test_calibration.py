@@ -15,18 +15,21 @@ from msgspec.structs import replace
 from onnx import TensorProto, helper
 
 from foremind.app.core import core
-from foremind.domain.errors import ModelUnusable
 from foremind.domain.settings.settings import Settings
-from foremind.retrieval.calibration.calibrate import (
-    calibrated_model,
-    calibration_of,
-    needs_calibration,
-)
-from foremind.retrieval.calibration.cosines import Embed, Vectors, measure_cosines
-from foremind.retrieval.embedding.conversion import ConvertedEncoder, prepare_model
-from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder
-from foremind.retrieval.embedding.model_registry import find_model
+from foremind.retrieval.classifiers import TEXT_FEATURES
 from foremind_eval.language_recall import LanguageSet, measure_languages
+from foremind_models import (
+    ConvertedEncoder,
+    ModelUnusable,
+    Prefixes,
+    calibrated_model,
+    describe_folder,
+    find_model,
+    needs_calibration,
+    prepare_model,
+)
+from foremind_models.calibration import calibration_of
+from foremind_models.cosines import Embed, Vectors, measure_cosines
 
 
 async def foremind(models: Path, *arguments: str) -> str:
@@ -76,7 +79,7 @@ async def test_a_pulled_model_is_calibrated_like_the_shipped_one(
     assert "Calibrating other" in said
     manifest = find_model("other", models)
     assert manifest.calibration == {}
-    calibrated = calibrated_model(manifest, models)
+    calibrated = calibrated_model(manifest, models, TEXT_FEATURES)
     assert calibrated.classifiers is not None
     shipped = model.manifest
     for published, cosine in shipped.calibration.items():
@@ -90,14 +93,14 @@ async def test_a_pulled_model_is_calibrated_like_the_shipped_one(
         models, "models", "pull", "other", "--from", str(folder)
     )
     # Of other prefixes it is not used, and changed by anybody it is refused.
-    assert needs_calibration(replace(manifest, query_prefix="query: "), models)
+    assert needs_calibration(replace(manifest, query_prefix="query: "), models, TEXT_FEATURES)
     file = models / "other.calibration.json"
     file.write_bytes(file.read_bytes().replace(b'"floor":', b'"floor":1'))
     with pytest.raises(ModelUnusable, match="foremind models calibrate other"):
-        calibrated_model(manifest, models)
+        calibrated_model(manifest, models, TEXT_FEATURES)
     file.unlink()
     assert "Calibrating other" in await foremind(models, "models", "calibrate", "other")
-    assert calibrated_model(manifest, models).manifest.calibration
+    assert calibrated_model(manifest, models, TEXT_FEATURES).manifest.calibration
     file.unlink()
     other = msgspec.structs.replace(settings, embedding_model="other", models_path=models)
     said_at_starts: list[list[str]] = [[], []]
@@ -182,4 +185,4 @@ def test_vectors_without_numbers_are_refused(model: ConvertedEncoder, wrong: flo
         return vectors
 
     with pytest.raises(ModelUnusable, match="cannot be calibrated"):
-        calibration_of(model.manifest, embed, embed)
+        calibration_of(model.manifest, embed, embed, TEXT_FEATURES)

@@ -13,9 +13,9 @@ from foremind.app.core import Core, core
 from foremind.domain.errors import ModelMismatch
 from foremind.domain.record import NewRecord
 from foremind.domain.settings.settings import Settings
-from foremind.retrieval.calibration.preparation import ready_model
-from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder
+from foremind.retrieval.classifiers import TEXT_FEATURES
 from foremind_eval.doubles.random_model import write_random_model
+from foremind_models import Prefixes, describe_folder, ready_model
 from tests.conftest import eventually_async, owner_of
 from tests.integration.test_store import NOW, open_session, say
 
@@ -25,7 +25,7 @@ def wide_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of models with one of 96 dimensions."""
     folder, models = tmp_path_factory.mktemp("hub"), tmp_path_factory.mktemp("models")
     write_random_model(folder, dimension=96)
-    ready_model(describe_folder("example/wide", folder, Prefixes()), models, print)
+    ready_model(describe_folder("example/wide", folder, Prefixes()), models, TEXT_FEATURES, print)
     return models
 
 

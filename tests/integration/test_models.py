@@ -18,16 +18,24 @@ from onnx import TensorProto, helper
 from safetensors.numpy import load_file, save_file
 
 from foremind.domain.clock import SystemClock
-from foremind.domain.errors import ModelUnusable
-from foremind.retrieval.embedding.bert_graph import build_bert
-from foremind.retrieval.embedding.conversion import ConvertedEncoder, is_prepared, prepare_model
-from foremind.retrieval.embedding.manifest import FolderSource, Manifest, PackageSource
-from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder
-from foremind.retrieval.embedding.model_registry import find_model, known_models, shipped_models
 from foremind.retrieval.embedding.service import EmbeddingService, LocalBackend, Priority, Vector
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import Supervisor
 from foremind_eval.doubles.random_model import write_random_model
+from foremind_models import (
+    ConvertedEncoder,
+    Manifest,
+    ModelUnusable,
+    Prefixes,
+    describe_folder,
+    find_model,
+    is_prepared,
+    known_models,
+    prepare_model,
+    shipped_models,
+)
+from foremind_models.graphs import build_bert
+from foremind_models.manifest import FolderSource, PackageSource
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +50,8 @@ def test_embedding_reports_nothing_to_anyone(model: ConvertedEncoder, tmp_path: 
     """ONNX Runtime's telemetry would leave an identifier and a queue in the home directory."""
     program = (
         "import pathlib, sys;"
-        "from foremind.retrieval.embedding.conversion import prepare_model;"
-        "from foremind.retrieval.embedding.model_registry import find_model;"
+        "from foremind_models.conversion import prepare_model;"
+        "from foremind_models.registry import find_model;"
         "models = pathlib.Path(sys.argv[2]);"
         "prepare_model(find_model(sys.argv[1], models), models, print).encoder()"
     )

@@ -18,13 +18,12 @@ from foremind.domain.settings.settings import Settings
 from foremind.domain.turn import OpenedSession
 from foremind.memory.erase import ErasureScope
 from foremind.memory.reembed import Reembedding
-from foremind.retrieval.calibration.preparation import ready_model
-from foremind.retrieval.embedding.conversion import ConvertedEncoder
-from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder
+from foremind.retrieval.classifiers import TEXT_FEATURES
 from foremind.runtime.supervision import begin
 from foremind.storage.database import Database
 from foremind.storage.named_queries import load_queries
 from foremind_eval.doubles.random_model import write_random_model
+from foremind_models import ConvertedEncoder, Prefixes, describe_folder, ready_model
 from tests.conftest import CommitsOnly, eventually_async, owner_of
 from tests.integration.test_store import NOW, open_session, recall, say
 
@@ -42,7 +41,9 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> ConvertedEncoder:
     """A model of 96 dimensions."""
     folder, models = tmp_path_factory.mktemp("hub"), tmp_path_factory.mktemp("models")
     write_random_model(folder, dimension=96)
-    return ready_model(describe_folder("example/wide", folder, Prefixes()), models, print)
+    return ready_model(
+        describe_folder("example/wide", folder, Prefixes()), models, TEXT_FEATURES, print
+    )
 
 
 @asynccontextmanager

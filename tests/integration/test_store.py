@@ -24,8 +24,6 @@ from foremind.domain.policy import RecallPolicy, policy_for
 from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind.domain.turn import ExchangeTurn, OpenedSession, Speaker
 from foremind.memory.contextual_embedding import contextual_text
-from foremind.retrieval.embedding.conversion import prepare_model
-from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder
 from foremind.retrieval.embedding.service import Priority
 from foremind.retrieval.search import Query
 from foremind.storage.database import Database
@@ -34,6 +32,7 @@ from foremind.storage.migrations import load_migrations, migrate, status
 from foremind.storage.named_queries import load_queries
 from foremind_eval.doubles.random_model import write_random_model
 from foremind_eval.seeding import fill, sample_words
+from foremind_models import Prefixes, describe_folder, prepare_model
 from tests.conftest import CommitsOnly, eventually_async, owner_of
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)

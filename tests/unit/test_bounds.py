@@ -31,6 +31,7 @@ from tests.conftest import ROOT
 _PACKAGES = (
     ROOT / "server" / "foremind",
     ROOT / "clients" / "python" / "foremind_client",
+    ROOT / "models" / "foremind_models",
     ROOT / "transport" / "fair_transport",
 )
 #: What has no bound of its own, and why it needs none.

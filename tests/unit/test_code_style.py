@@ -9,7 +9,12 @@ import pytest
 
 from tests.conftest import ROOT
 
-_PACKAGES = ("server/foremind", "clients/python/foremind_client", "evaluation/foremind_eval")
+_PACKAGES = (
+    "server/foremind",
+    "clients/python/foremind_client",
+    "evaluation/foremind_eval",
+    "models/foremind_models",
+)
 _NAMELESS = {"each", "one", "it"}
 _MAX_FUNCTION_LINES = 60  # below its docstring
 _TABLES = {"Metrics.__init__"}  # one metric after another

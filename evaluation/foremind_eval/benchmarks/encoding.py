@@ -4,10 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from foremind.domain.settings.settings import Settings
-from foremind.retrieval.embedding.conversion import prepare_model
-from foremind.retrieval.embedding.encoder import OnnxEncoder
-from foremind.retrieval.embedding.model_registry import find_model
 from foremind_eval.benchmarks.figures import Figure, Say, measure_interleaved, timing_figure
+from foremind_models import OnnxEncoder, find_model, prepare_model
 
 _LENGTHS = (8, 16, 32, 64, 128)
 

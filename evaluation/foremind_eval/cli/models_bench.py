@@ -7,8 +7,8 @@ from rich.table import Table
 
 from foremind.app.configuration import load_settings
 from foremind.cli.running import run, say
-from foremind.retrieval.embedding.model_registry import find_model
 from foremind_eval.benchmarks.encoding import bench_embedding
+from foremind_models import find_model
 
 
 def models_bench(

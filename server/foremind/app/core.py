@@ -23,11 +23,7 @@ from foremind.memory.expiry import RetentionEnforcer
 from foremind.memory.import_relationship import RelationshipImporter
 from foremind.memory.importance_rating import ImportanceRater
 from foremind.memory.ingest import MemoryIngester
-from foremind.retrieval.calibration.calibrate import calibrated_model
-from foremind.retrieval.calibration.preparation import ready_model
-from foremind.retrieval.classifiers import TextClassifiers
-from foremind.retrieval.embedding.manifest import Manifest, calibrated_passage_cosine
-from foremind.retrieval.embedding.model_registry import find_model
+from foremind.retrieval.classifiers import TEXT_FEATURES, TextClassifiers
 from foremind.retrieval.embedding.remote_backend import (
     EmbeddingClient,
     EmbeddingEndpoint,
@@ -61,6 +57,13 @@ from foremind.storage.stores import Stores
 from foremind.storage.transfer_store import TransferStore
 from foremind.text import time_words
 from foremind.worlds.forgetting import WorldEraser
+from foremind_models import (
+    Manifest,
+    calibrated_model,
+    calibrated_passage_cosine,
+    find_model,
+    ready_model,
+)
 
 
 async def embedding_backend(
@@ -69,7 +72,7 @@ async def embedding_backend(
     """Return the configured backend; the caller closes it.
 
     Raises:
-        ModelUnusable: the embeddings server has another model than this one.
+        ModelMismatch: the embeddings server has another model than this one.
     """
     settings = runtime.settings
     local = LocalBackend(encoder)
@@ -185,9 +188,12 @@ async def core(
         )
         name = await model_to_use(database, settings.embedding_model)
         manifest = find_model(name, settings.models_dir)
-        model = await asyncio.to_thread(ready_model, manifest, settings.models_dir, say)
-        calibrated = calibrated_model(manifest, settings.models_dir)
-        manifest, classifiers = calibrated.manifest, calibrated.classifiers
+        model = await asyncio.to_thread(
+            ready_model, manifest, settings.models_dir, TEXT_FEATURES, say
+        )
+        calibrated = calibrated_model(manifest, settings.models_dir, TEXT_FEATURES)
+        manifest, weights = calibrated.manifest, calibrated.classifiers
+        classifiers = None if weights is None else TextClassifiers(weights)
         _warn_of_no_calibration(manifest, say)
         encoder = await asyncio.to_thread(model.encoder)
         embedder = await stack.enter_async_context(

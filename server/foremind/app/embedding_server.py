@@ -17,11 +17,10 @@ from foremind.app.listening import listening
 from foremind.domain.clock import Clock, SystemClock
 from foremind.domain.errors import UnsafeBinding
 from foremind.domain.settings.settings import Settings, is_loopback
-from foremind.retrieval.embedding.conversion import prepare_model
-from foremind.retrieval.embedding.model_registry import find_model
 from foremind.retrieval.embedding.service import EmbeddingService, LocalBackend
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import Supervisor
+from foremind_models import find_model, prepare_model
 
 
 @asynccontextmanager

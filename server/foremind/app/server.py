@@ -49,9 +49,8 @@ from foremind.llm.prompt.token_counter import load_counter
 from foremind.llm.token_accounts import TokenAccounts
 from foremind.memory.exchange_changes import ExchangeChanges
 from foremind.retrieval.access_counts import AccessCounts
-from foremind.retrieval.calibration.preparation import ready_model
+from foremind.retrieval.classifiers import TEXT_FEATURES
 from foremind.retrieval.documents.library import Library
-from foremind.retrieval.embedding.model_registry import find_model
 from foremind.retrieval.index.index_cache import IndexedCandidates
 from foremind.retrieval.layer_cache import LayerCache
 from foremind.retrieval.search import (
@@ -69,6 +68,7 @@ from foremind.storage.user_store import RevocationStore
 from foremind.typeahead.context_builder import ContextBuilder, ContextServices
 from foremind.typeahead.context_cache import ContextCache
 from foremind.typeahead.draft_lore import Lorebooks
+from foremind_models import ModelUnusable, find_model, ready_model
 
 
 async def start_session_services(
@@ -247,7 +247,7 @@ async def _await_model(
     name = await probe.replaced_model()
     _log.info("embedding_model.replaced", used=name, expected="a new start with it")
     manifest = find_model(name, settings.models_dir)
-    await asyncio.to_thread(ready_model, manifest, settings.models_dir, say)
+    await asyncio.to_thread(ready_model, manifest, settings.models_dir, TEXT_FEATURES, say)
     replaced.set()
     await asyncio.Event().wait()  # until the server stops
 
@@ -328,7 +328,7 @@ def check_files(settings: Settings) -> None:
     for name, check in checks.items():
         try:
             check()
-        except (SetupError, OSError) as error:
+        except (SetupError, ModelUnusable, OSError) as error:
             raise InvalidFile(f"{PREFIX}{name}: {error}") from None
 
 

@@ -26,10 +26,10 @@ from foremind.app.server import check_files
 from foremind.domain.clock import Clock, SystemClock
 from foremind.domain.errors import Interrupted, SetupError
 from foremind.domain.settings.settings import Settings, check_binding, is_loopback
-from foremind.retrieval.calibration.preparation import ready_model
-from foremind.retrieval.embedding.model_registry import find_model
+from foremind.retrieval.classifiers import TEXT_FEATURES
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
+from foremind_models import find_model, ready_model
 
 _READY = b"ready\n"
 #: Beyond the grace period for replies, until a worker ends without what hangs, or is killed.
@@ -175,7 +175,7 @@ async def serving_workers(
     check_files(settings)
     clock = clock or SystemClock()
     manifest = find_model(settings.embedding_model, settings.models_dir)
-    await asyncio.to_thread(ready_model, manifest, settings.models_dir, say)
+    await asyncio.to_thread(ready_model, manifest, settings.models_dir, TEXT_FEATURES, say)
     async with AsyncExitStack() as stack:
         shared = stack.enter_context(bind(settings))
         supervisor = await stack.enter_async_context(Supervisor(clock, Metrics()))

@@ -9,10 +9,10 @@ import numpy as np
 from foremind.background.extractive_summary import Utterance, is_about
 from foremind.background.step_context import StepContext
 from foremind.domain.record import Details, NewRecord, Record, is_manual
-from foremind.retrieval.embedding.manifest import calibrated_passage_cosine
 from foremind.retrieval.relationship_layers import MIN_EPISODE_COSINE
 from foremind.storage.record_store import RecordChanges
 from foremind.text.tokenization import terms_key, terms_of, words_of
+from foremind_models import calibrated_passage_cosine
 
 _MAX_QUESTIONS = 50  # of a relationship, written by a model or rules
 

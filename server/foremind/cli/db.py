@@ -13,9 +13,7 @@ from foremind.cli.running import run, say
 from foremind.domain.clock import SystemClock
 from foremind.domain.settings.settings import Settings
 from foremind.memory.reembed import Reembedding
-from foremind.retrieval.calibration.preparation import ready_model
-from foremind.retrieval.embedding.manifest import Manifest
-from foremind.retrieval.embedding.model_registry import find_model
+from foremind.retrieval.classifiers import TEXT_FEATURES
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.services import RuntimeServices
 from foremind.runtime.supervision import Supervisor
@@ -26,6 +24,7 @@ from foremind.storage.distribution import ShardMap, shard_map
 from foremind.storage.distribution import distribute as spread_tables
 from foremind.storage.embedded_postgres import as_server
 from foremind.storage.migrations import Migration
+from foremind_models import Manifest, find_model, ready_model
 
 Result = TypeVar("Result")
 
@@ -131,7 +130,7 @@ def shell() -> None:
 
 
 async def _reembed(settings: Settings, manifest: Manifest) -> bool:
-    model = await asyncio.to_thread(ready_model, manifest, settings.models_dir, say)
+    model = await asyncio.to_thread(ready_model, manifest, settings.models_dir, TEXT_FEATURES, say)
     encoder = await asyncio.to_thread(model.encoder)
     clock, metrics = SystemClock(), Metrics()
     async with (

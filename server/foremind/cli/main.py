@@ -10,6 +10,7 @@ from foremind.cli import chat, companions, db, files, imports, models, serve, to
 from foremind.cli.running import add_evaluation_command
 from foremind.domain.errors import ForemindError
 from foremind.runtime.logs import configure_logging
+from foremind_models import ModelUnusable
 
 app = typer.Typer(
     name="foremind",
@@ -65,6 +66,6 @@ def main() -> None:
     """Run the command line."""
     try:
         app()
-    except ForemindError as error:
+    except (ForemindError, ModelUnusable) as error:
         print(f"foremind: {error.message}", file=sys.stderr)
         sys.exit(1)

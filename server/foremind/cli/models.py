@@ -3,21 +3,25 @@
 from pathlib import Path
 
 import typer
-from msgspec.structs import replace
 from rich import print as rich_print
 from rich.table import Table
 
 from foremind.app.configuration import load_settings
 from foremind.cli.running import add_evaluation_command, say
-from foremind.domain.errors import ModelUnusable
-from foremind.retrieval.calibration.calibrate import needs_calibration
-from foremind.retrieval.calibration.preparation import calibrate_aloud, ready_model
-from foremind.retrieval.embedding.conversion import is_prepared, prepare_model
-from foremind.retrieval.embedding.manifest import FolderSource, Manifest
-from foremind.retrieval.embedding.manifest_writer import Prefixes, describe_folder, describe_hub
-from foremind.retrieval.embedding.model_registry import (
+from foremind.retrieval.classifiers import TEXT_FEATURES
+from foremind_models import (
+    Manifest,
+    ModelUnusable,
+    Prefixes,
+    calibrate_aloud,
+    describe_folder,
+    describe_hub,
     find_model,
+    is_prepared,
     known_models,
+    needs_calibration,
+    prepare_model,
+    ready_model,
     shipped_models,
     shipped_name,
 )
@@ -67,7 +71,7 @@ def pull(
     name = name or settings.embedding_model
     prefixes = Prefixes(query_prefix or "", passage_prefix or "")
     if folder is not None:
-        manifest = _describe_folder(name, folder, prefixes)
+        manifest = describe_folder(name, folder, prefixes)
     else:
         manifest = _find_or_look_up(name, settings.models_dir, prefixes)
     for of, given, known in (
@@ -77,10 +81,10 @@ def pull(
         if given is not None and given != known:
             raise ModelUnusable(_other_prefix(manifest, settings.models_dir, f"{of} {known!r}"))
     if is_prepared(manifest, settings.models_dir) and not needs_calibration(
-        manifest, settings.models_dir
+        manifest, settings.models_dir, TEXT_FEATURES
     ):
         return
-    ready_model(manifest, settings.models_dir, say)
+    ready_model(manifest, settings.models_dir, TEXT_FEATURES, say)
     say(f"{manifest.name} is ready: {manifest.dimension} dimensions.")
 
 
@@ -97,17 +101,9 @@ def calibrate_model(
     manifest = find_model(name or settings.embedding_model, settings.models_dir)
     model = prepare_model(manifest, settings.models_dir, say)
     try:
-        calibrate_aloud(model, say)
+        calibrate_aloud(model, TEXT_FEATURES, say)
     except OSError as error:
         raise ModelUnusable(f"The calibration cannot be stored: {error}") from error
-
-
-def _describe_folder(name: str, folder: Path, prefixes: Prefixes) -> Manifest:
-    """Describe the files in a folder; those of a shipped model must be the ones it names."""
-    shipped = shipped_models().get(name)
-    if shipped is None:
-        return describe_folder(name, folder, prefixes)
-    return replace(shipped, sources=(FolderSource(str(folder.resolve())),))
 
 
 def _other_prefix(manifest: Manifest, models_dir: Path, known: str) -> str:

@@ -21,8 +21,7 @@ ForemindError
 ├── SetupError              the operator must change something before Foremind can run
 │   ├── UnsafeBinding       reachable from outside without authentication
 │   ├── DatabaseUnsuitable  PostgreSQL or pgvector is missing, old or differs from the migrations
-│   ├── ModelMismatch       the stored vectors come from another embedding model
-│   ├── ModelUnusable       an embedding model could not be fetched, converted or verified
+│   ├── ModelMismatch       vectors come from another embedding model than expected
 │   └── InvalidFile         a file written by the operator has an invalid field
 """
 
@@ -211,11 +210,7 @@ class DatabaseUnsuitable(SetupError):
 
 
 class ModelMismatch(SetupError):
-    """The stored vectors come from another embedding model."""
-
-
-class ModelUnusable(SetupError):
-    """An embedding model could not be fetched, converted or verified."""
+    """Stored vectors, or those of an embeddings server, come from another embedding model."""
 
 
 class InvalidFile(SetupError):

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from foremind.domain.erasure import RecordText, TranscriptText
 from foremind.memory.record_erasure import MADE_OF_TURNS, MIN_TERM_OVERLAP, QuotationIndex
-from foremind.retrieval.embedding.manifest import UNREACHED
 from foremind.text.languages.utterances import is_pure_question
 from foremind.text.mentions import Mention
 from foremind.text.tokenization import terms_of
+from foremind_models import UNREACHED
 
 Matrix = npt.NDArray[np.float32]
 Key = TypeVar("Key", bound=Hashable)

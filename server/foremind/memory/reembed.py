@@ -28,14 +28,13 @@ from foremind.domain.settings.setting_levels import effective_settings
 from foremind.domain.settings.settings import Settings
 from foremind.domain.turn import Speaker
 from foremind.memory.contextual_embedding import WINDOW_RADIUS, contextual_text, position_of
-from foremind.retrieval.embedding.encoder import OnnxEncoder
-from foremind.retrieval.embedding.manifest import Manifest
 from foremind.storage.companion_store import relationship_settings, settings_from_json
 from foremind.storage.database import Database
 from foremind.storage.memory_store import decode_exchange_turn
 from foremind.storage.migrations import connected
 from foremind.storage.model_binding import empty_other_vectors, index_other_vectors
 from foremind.storage.named_queries import load_queries
+from foremind_models import Manifest, OnnxEncoder
 
 Vector = npt.NDArray[np.float32]
 Rows = Sequence[Any]

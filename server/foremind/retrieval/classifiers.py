@@ -1,26 +1,22 @@
 """Two linear classifiers over a text's vector and features: worth keeping, needs memories.
 
-`calibration/` trains them on a corpus of its own. They are logistic regressions; their weights are
-stored with the embedding model's manifest or calibration, since they mean nothing to another model.
+`foremind_models` trains them on a corpus of its own. They are logistic regressions; their weights
+are stored with the embedding model's manifest or calibration: they mean nothing to another model.
 """
 
 import math
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from foremind.domain.errors import InvalidFile
-from foremind.retrieval.embedding.manifest import Manifest
-from foremind.runtime.assets import asset
 from foremind.text.languages import utterances
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.languages.utterances import is_question
 from foremind.text.tokenization import MAX_CHARS, names_in
+from foremind_models import ClassifierFile, TextFeatures
 
 # An explicit request for a memory passes whatever the classifier says.
 _EXPLICIT_REQUEST = re.compile(
@@ -124,7 +120,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 def text_features(text: str) -> npt.NDArray[np.float32]:
-    """Return the features of `text`, float32 [9], in the order of `NAMES`."""
+    """Return the features of `text`, float32 [9], in the order of `FEATURE_NAMES`."""
     text = text[:MAX_CHARS]
     words = max(3, len(text.split()))
     sentences = [sentence for sentence in _SENTENCE_END.split(text) if sentence] or [""]
@@ -144,23 +140,8 @@ def text_features(text: str) -> npt.NDArray[np.float32]:
     )
 
 
+TEXT_FEATURES = TextFeatures(FEATURE_NAMES, text_features)
 Vector = npt.NDArray[np.float32]
-
-
-class LinearClassifier(msgspec.Struct, frozen=True):
-    """One logistic regression as stored: weights for the vector, then for the text features."""
-
-    weights: list[float]
-    bias: float
-
-
-class ClassifierFile(msgspec.Struct, frozen=True):
-    """The classifiers of one embedding model; `shape` names the text features in order."""
-
-    model: str
-    shape: list[str]
-    keep: LinearClassifier
-    recall: LinearClassifier
 
 
 class TextClassifiers:
@@ -187,39 +168,3 @@ class Classification:
 def features_of(text: str, vector: Vector) -> Vector:
     """Return the input of the classifiers, float32 [dimension + 9]."""
     return np.concatenate([vector, text_features(text)])
-
-
-def load_classifiers(manifest: Manifest) -> TextClassifiers | None:
-    """Load the classifiers shipped for a model; None if there are none.
-
-    Raises:
-        InvalidFile: the file exists but does not match the model.
-    """
-    path = classifiers_path(manifest.name)
-    if not path.is_file():
-        return None
-    try:
-        file = msgspec.json.decode(path.read_bytes(), type=ClassifierFile)
-    except msgspec.DecodeError as error:
-        raise InvalidFile(f"{path}: {error}") from None
-    if not are_of(file, manifest):
-        raise InvalidFile(
-            f"{path}: expected {manifest.dimension + len(FEATURE_NAMES)} weights for "
-            f"{manifest.name}; retrain the classifiers"
-        )
-    return TextClassifiers(file)
-
-
-def are_of(file: ClassifierFile, manifest: Manifest) -> bool:
-    """Return whether classifiers are of this model, and of the text features of this version."""
-    size = manifest.dimension + len(FEATURE_NAMES)
-    return (
-        file.model == manifest.name
-        and file.shape == list(FEATURE_NAMES)
-        and {len(file.keep.weights), len(file.recall.weights)} == {size}
-    )
-
-
-def classifiers_path(model: str) -> Path:
-    """Return the path of a model's classifiers."""
-    return asset("models") / f"{model.replace('/', '--')}.classifiers.json"

@@ -10,13 +10,13 @@ from cachetools import LRUCache
 from foremind.domain.announcements import Announcement, LayersChanged, MemoriesForgotten
 from foremind.domain.errors import ForemindError, StorageUnavailable
 from foremind.llm.prompt.token_counter import CountTokens, estimate_tokens
-from foremind.retrieval.embedding.manifest import Manifest
 from foremind.retrieval.relationship_layers import RelationshipLayers
 from foremind.runtime.byte_bounded_cache import ByteBoundedCache
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin, stop
 from foremind.storage.record_store import RecordStore
 from foremind.text.languages.language_files import ENGLISH
+from foremind_models import Manifest
 
 _MAX_TRACKED = 10_000  # relationships whose line format and announced version are remembered
 

@@ -36,9 +36,9 @@ from foremind.llm.prompt.sections import (
 )
 from foremind.llm.prompt.token_counter import CountTokens
 from foremind.retrieval.classifiers import asks_for_memory
-from foremind.retrieval.embedding.manifest import Manifest, calibrated_cosine
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.tokenization import EVERYDAY_NAMES, everyday_names_in, words_of
+from foremind_models import Manifest, calibrated_cosine
 
 Vector = npt.NDArray[np.float32]
 

@@ -1,4 +1,4 @@
-"""Locates the files that ship with the code: SQL, model manifests, the page."""
+"""Locates the files that ship with the code: SQL, the page."""
 
 from pathlib import Path
 

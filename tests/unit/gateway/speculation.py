@@ -42,7 +42,6 @@ from foremind.gateway.session_services import AfterReplyServices, SessionService
 from foremind.gateway.turns.request_queue import Deduplicator
 from foremind.llm.prompt.layout import Prompt
 from foremind.llm.prompt.token_counter import estimate_tokens
-from foremind.retrieval.embedding.manifest import Manifest
 from foremind.retrieval.embedding.service import EmbeddingService, LocalBackend
 from foremind.retrieval.relationship_layers import RelationshipLayers
 from foremind.retrieval.search import Query
@@ -54,6 +53,7 @@ from foremind.typeahead.context_cache import ContextCache
 from foremind.typeahead.draft_lore import Lorebooks
 from foremind_eval.doubles.in_process_model import InProcessModel, SingleChatModel
 from foremind_eval.doubles.virtual_time import VirtualClock
+from foremind_models import Manifest
 
 _OPENED = OpenedSession(UUID(int=1), 1, 1, 0, 0, RelationshipSettings(), 0, False, True)
 _COMPANION = Companion(1, "wren", "Wren", "", "You are Wren.", CompanionSettings(), 1)

@@ -7,9 +7,9 @@ import pytest
 
 from foremind.app.configuration import load_settings
 from foremind.domain.settings.setting_definitions import Ahead
-from foremind.retrieval.embedding.model_registry import find_model
 from foremind.runtime.metrics import Metrics
 from foremind_eval.doubles.virtual_time import Deadlock, VirtualLoop
+from foremind_models import find_model
 from tests.unit.gateway.speculation import World, check, live
 
 RUNS = 2_000  # with an effort of 1

@@ -8,12 +8,8 @@ import pytest
 from msgspec import structs
 
 from foremind.domain.record import NO_DETAILS, Record
-from foremind.retrieval.embedding.manifest import (
-    Manifest,
-    calibrated_cosine,
-    calibrated_passage_cosine,
-)
 from foremind.retrieval.relationship_layers import RecordIndex, references_in, topic_weight
+from foremind_models import Manifest, calibrated_cosine, calibrated_passage_cosine
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 

@@ -30,7 +30,6 @@ from foremind.llm.prompt.sections import Section, section
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.retrieval.documents import text_extraction
 from foremind.retrieval.documents.chunking import split_into_chunks
-from foremind.retrieval.embedding.manifest import calibrated_cosine
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.retrieval.index.memory_index import Vectors
 from foremind.retrieval.ranking import Numbers, idf, length_norms, saturated
@@ -41,6 +40,7 @@ from foremind.runtime.supervision import SupervisedLoop, Supervisor, begin, stop
 from foremind.storage.companion_store import DocumentStore
 from foremind.text.languages.prompt_words import prompt_words
 from foremind.text.tokenization import count_terms, names_in, terms_of
+from foremind_models import calibrated_cosine
 
 _MAX_RESULTS = 3
 _CANDIDATES = 20

@@ -14,13 +14,12 @@ import numpy.typing as npt
 import structlog
 
 from foremind.domain.clock import Clock
-from foremind.domain.errors import Interrupted, ModelUnusable, TemporaryError
+from foremind.domain.errors import Interrupted, ModelMismatch, TemporaryError
 from foremind.domain.health import OK, degraded
-from foremind.retrieval.embedding.conversion import CHECK_TEXTS
-from foremind.retrieval.embedding.encoder import CancelFlag
 from foremind.retrieval.embedding.service import Embedded, EmbeddingBackend, Priority
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
+from foremind_models import CHECK_TEXTS, CancelFlag
 
 #: Carries a request's priority; servers other than `foremind embed` ignore it.
 PRIORITY_HEADER = "x-foremind-priority"
@@ -179,13 +178,13 @@ class RemoteBackend:
         """Check the server, and begin to check it again after each failure.
 
         Raises:
-            ModelUnusable: its vectors are not those of the configured model.
+            ModelMismatch: its vectors are not those of the configured model.
         """
         try:
             await self._check()
         except EmbeddingServerError as error:
             self._distrust(error.message)
-        except ModelUnusable:
+        except ModelMismatch:
             await self.close()
             raise
         self._watcher = self._supervisor.start("embedding-server", self._watch)
@@ -244,7 +243,7 @@ class RemoteBackend:
                 loop.report_progress()
                 try:
                     await self._check()
-                except (EmbeddingServerError, ModelUnusable) as error:
+                except (EmbeddingServerError, ModelMismatch) as error:
                     self._problem = error.message
             self._failed.clear()
             _log.info("embedding_server.used_again")
@@ -254,14 +253,14 @@ class RemoteBackend:
 
         Raises:
             EmbeddingServerError: it did not answer.
-            ModelUnusable: its vectors are not those of the configured model.
+            ModelMismatch: its vectors are not those of the configured model.
         """
         for text in CHECK_TEXTS:
             theirs = await self._client.embed(text, Priority.BACKGROUND, CancelFlag())
             ours = await self._local.embed(text, Priority.BACKGROUND, CancelFlag())
             cosine = float(np.dot(theirs, ours.vector))
             if not cosine >= _MIN_COSINE:  # nor is NaN
-                raise ModelUnusable(
+                raise ModelMismatch(
                     f"The vectors of {self._client.endpoint.url} are not those of the embedding "
                     f"model configured here: cosine {cosine:.2f}, expected at least {_MIN_COSINE}. "
                     "Have it serve that model, without a prefix of its own.",

@@ -15,10 +15,9 @@ import numpy.typing as npt
 
 from foremind.domain.clock import Clock
 from foremind.domain.errors import Interrupted, Overloaded
-from foremind.retrieval.embedding.encoder import CancelFlag
-from foremind.retrieval.embedding.manifest import Manifest
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
+from foremind_models import CancelFlag, EncodingStopped, Manifest
 
 Item = TypeVar("Item")
 
@@ -191,7 +190,7 @@ class Encoder(Protocol):
     """Encodes texts as unit vectors, on the calling thread."""
 
     def encode(self, texts: list[str], stop: CancelFlag) -> Vector:
-        """Return float32 [len(texts), dimension]; raise Interrupted if `stop` was set."""
+        """Return float32 [len(texts), dimension]; raise EncodingStopped if `stop` was set."""
 
     def word_share(self, letters: str) -> float | None:
         """Return what share of the words that begin with `letters` ends there, as WordShares."""
@@ -228,7 +227,10 @@ class LocalBackend:
 
     def _timed(self, text: str, stop: CancelFlag) -> Embedded:
         started = time.thread_time()
-        vectors = self._encoder.encode([text], stop)
+        try:
+            vectors = self._encoder.encode([text], stop)
+        except EncodingStopped as error:
+            raise Interrupted("Interrupted for a more urgent text.") from error
         return Embedded(vectors[0], time.thread_time() - started)
 
 

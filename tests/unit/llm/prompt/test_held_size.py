@@ -10,8 +10,8 @@ import pytest
 from foremind.app.configuration import load_settings
 from foremind.domain.record import RECORD_LAYERS, Details, LayersState, Record, RecordLayer
 from foremind.llm.prompt.token_counter import estimate_tokens
-from foremind.retrieval.embedding.model_registry import find_model
 from foremind.retrieval.relationship_layers import RelationshipLayers
+from foremind_models import find_model
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 _MAX_ITEMS = 100

@@ -7,7 +7,7 @@ import pytest
 
 from foremind.domain.errors import InvalidFile
 from foremind.llm.prompt.token_counter import counter_for, estimate_tokens, load_counter
-from foremind.retrieval.embedding.conversion import ConvertedEncoder
+from foremind_models import ConvertedEncoder
 
 
 def test_a_known_tokenizer_counts(model: ConvertedEncoder) -> None:

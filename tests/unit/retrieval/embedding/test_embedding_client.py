@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from foremind.domain.errors import Interrupted
-from foremind.retrieval.embedding.encoder import CancelFlag
 from foremind.retrieval.embedding.remote_backend import (
     EmbeddingClient,
     EmbeddingEndpoint,
     EmbeddingServerError,
 )
 from foremind.retrieval.embedding.service import Priority
+from foremind_models import CancelFlag
 
 TIMEOUT_S = 0.1
 

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from foremind.app.configuration import load_settings
 from foremind.domain.errors import Interrupted, Overloaded
-from foremind.retrieval.embedding.manifest import Manifest
-from foremind.retrieval.embedding.model_registry import find_model
 from foremind.retrieval.embedding.service import (
     EmbeddingQueue,
     EmbeddingService,
@@ -23,6 +21,7 @@ from foremind.retrieval.embedding.service import (
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import Supervisor
 from foremind_eval.doubles.virtual_time import VirtualClock, VirtualLoop
+from foremind_models import Manifest, find_model
 
 CAPACITY = 2
 ENCODE_S = 0.004

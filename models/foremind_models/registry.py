@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from foremind.domain.errors import ModelUnusable
-from foremind.retrieval.embedding.download import first_changed, read_record
-from foremind.retrieval.embedding.manifest import HubSource, Manifest, read_manifest
-from foremind.runtime.assets import asset
+from foremind_models.download import first_changed, read_record
+from foremind_models.manifest import HubSource, Manifest, ModelUnusable, read_manifest
 
 PULLED_MANIFEST = "manifest.json"
+SHIPPED = Path(__file__).parent / "shipped"
 
 
 def known_models(models_dir: Path) -> dict[str, Manifest]:
@@ -26,8 +25,8 @@ def known_models(models_dir: Path) -> dict[str, Manifest]:
 
 
 def shipped_models() -> dict[str, Manifest]:
-    """Return the models whose manifests ship with the server, by name."""
-    manifests = (read_manifest(path) for path in sorted(asset("models").glob("*.toml")))
+    """Return the models whose manifests ship with this package, by name."""
+    manifests = (read_manifest(path) for path in sorted(SHIPPED.glob("*.toml")))
     return {manifest.name: manifest for manifest in manifests}
 
 

@@ -5,22 +5,85 @@ player might say to a companion.
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from foremind.retrieval.calibration.cosines import Embed, Vectors
-from foremind.retrieval.classifiers import (
-    FEATURE_NAMES,
-    ClassifierFile,
-    LinearClassifier,
-    features_of,
-)
+from foremind_models.cosines import Embed, Vectors
+from foremind_models.manifest import Manifest, ModelUnusable
+from foremind_models.registry import SHIPPED
 
 CORPUS = Path(__file__).parent / "corpus"
 Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class TextFeatures:
+    """What classifiers know of a text besides its vector.
+
+    Attributes:
+        names: of the features, in order; they say of which version classifiers are.
+        of: returns the features of a text, float32 [len(names)].
+    """
+
+    names: tuple[str, ...]
+    of: Callable[[str], Vectors]
+
+
+class LinearClassifier(msgspec.Struct, frozen=True):
+    """One logistic regression as stored: weights for the vector, then for the text features."""
+
+    weights: list[float]
+    bias: float
+
+
+class ClassifierFile(msgspec.Struct, frozen=True):
+    """The classifiers of one embedding model; `shape` names the text features in order."""
+
+    model: str
+    shape: list[str]
+    keep: LinearClassifier
+    recall: LinearClassifier
+
+
+def are_of(file: ClassifierFile, manifest: Manifest, features: TextFeatures) -> bool:
+    """Return whether classifiers are of this model, and of these text features."""
+    size = manifest.dimension + len(features.names)
+    return (
+        file.model == manifest.name
+        and file.shape == list(features.names)
+        and {len(file.keep.weights), len(file.recall.weights)} == {size}
+    )
+
+
+def shipped_path(model: str) -> Path:
+    """Return where the classifiers that ship for a model are, if there are any."""
+    return SHIPPED / f"{model.replace('/', '--')}.classifiers.json"
+
+
+def shipped_classifiers(manifest: Manifest, features: TextFeatures) -> ClassifierFile | None:
+    """Return the classifiers that ship for a model; None if there are none.
+
+    Raises:
+        ModelUnusable: the file exists but does not match the model.
+    """
+    path = shipped_path(manifest.name)
+    if not path.is_file():
+        return None
+    try:
+        file = msgspec.json.decode(path.read_bytes(), type=ClassifierFile)
+    except msgspec.DecodeError as error:
+        raise ModelUnusable(f"{path}: {error}") from None
+    if not are_of(file, manifest, features):
+        raise ModelUnusable(
+            f"{path}: expected {manifest.dimension + len(features.names)} weights for "
+            f"{manifest.name}; retrain the classifiers"
+        )
+    return file
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +159,9 @@ def embed_corpus(
     )
 
 
-def train(corpus: list[CorpusLine], vectors: CorpusVectors, model: str) -> ClassifierFile:
+def train(
+    corpus: list[CorpusLine], vectors: CorpusVectors, model: str, features: TextFeatures
+) -> ClassifierFile:
     """Fit both classifiers on the lines that are not held out."""
     trained = np.array([not example.held_out for example in corpus])
     labels = [CATEGORIES[example.category] for example in corpus]
@@ -104,8 +169,8 @@ def train(corpus: list[CorpusLine], vectors: CorpusVectors, model: str) -> Class
     def fit(
         embedded: Vectors, targets: list[bool], penalty: float, boundary: float
     ) -> LinearClassifier:
-        features = _features(corpus, embedded)[trained]
-        weights = _fit(features, np.array(targets, float)[trained], penalty)
+        inputs = _inputs(corpus, embedded, features)[trained]
+        weights = _fit(inputs, np.array(targets, float)[trained], penalty)
         return LinearClassifier(
             weights=[round(float(weight), 4) for weight in weights[:-1]],
             bias=round(float(weights[-1]) - boundary, 4),
@@ -113,7 +178,7 @@ def train(corpus: list[CorpusLine], vectors: CorpusVectors, model: str) -> Class
 
     return ClassifierFile(
         model=model,
-        shape=list(FEATURE_NAMES),
+        shape=list(features.names),
         keep=fit(vectors.keep, [label.keep for label in labels], _KEEP_PENALTY, _KEEP_BOUNDARY),
         recall=fit(
             vectors.recall, [label.recall for label in labels], _RECALL_PENALTY, _RECALL_BOUNDARY
@@ -122,7 +187,10 @@ def train(corpus: list[CorpusLine], vectors: CorpusVectors, model: str) -> Class
 
 
 def held_out_accuracy(
-    corpus: list[CorpusLine], vectors: CorpusVectors, file: ClassifierFile
+    corpus: list[CorpusLine],
+    vectors: CorpusVectors,
+    file: ClassifierFile,
+    features: TextFeatures,
 ) -> dict[str, float]:
     """Return the accuracy of each classifier on the held-out lines."""
     held_out = np.array([example.held_out for example in corpus])
@@ -132,22 +200,23 @@ def held_out_accuracy(
         ("recall", file.recall, vectors.recall),
     ):
         targets = np.array([getattr(CATEGORIES[example.category], name) for example in corpus])
-        features = _features(corpus, embedded)
-        predicted = features @ np.array(classifier.weights) + classifier.bias > 0
+        inputs = _inputs(corpus, embedded, features)
+        predicted = inputs @ np.array(classifier.weights) + classifier.bias > 0
         accuracy[name] = float((predicted == targets)[held_out].mean())
     return accuracy
 
 
-def _features(corpus: list[CorpusLine], vectors: Vectors) -> Array:
+def _inputs(corpus: list[CorpusLine], vectors: Vectors, features: TextFeatures) -> Array:
     rows = [
-        features_of(example.text, vector) for example, vector in zip(corpus, vectors, strict=True)
+        np.concatenate([vector, features.of(example.text)])
+        for example, vector in zip(corpus, vectors, strict=True)
     ]
     return np.array(rows, np.float64)
 
 
-def _fit(features: Array, labels: Array, penalty: float) -> Array:
+def _fit(inputs: Array, labels: Array, penalty: float) -> Array:
     """Return the weights of an L2-regularised logistic regression, bias last (Newton's method)."""
-    rows = np.hstack([features, np.ones((len(features), 1))])
+    rows = np.hstack([inputs, np.ones((len(inputs), 1))])
     ridge = penalty * len(rows) * np.eye(rows.shape[1])
     # The bias is hardly penalised: just enough that each step has a solution.
     ridge[-1, -1] = _BIAS_PENALTY

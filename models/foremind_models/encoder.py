@@ -1,27 +1,20 @@
-"""Encodes texts as unit vectors with a tokenizer and an ONNX Runtime session. Blocking.
+"""Encodes texts as unit vectors with a tokenizer and an ONNX Runtime session. Blocking."""
 
-How likely the letters at the end of a draft are a whole word.
-
-Judged by the vocabulary of an embedding model, which lists words from frequent to rare. By Zipf's
-law a word's frequency is about the reciprocal of its rank: of all the words that begin with "comp",
-hardly any ends there, although "comp" is in the vocabulary.
-"""
-
+import os
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import onnx
-import onnxruntime as ort
-from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer
 
-from foremind.domain.errors import Interrupted, ModelUnusable
+# ONNX Runtime queues reports to Microsoft on what it runs on, in the home directory, unless this is
+# set before it is imported; its `disable_telemetry_events` comes too late.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+import onnxruntime as ort
 
 _MAX_WORDS = 50_000  # the most frequent; bounds what a multilingual vocabulary takes
 _RANK_OFFSET = 2.0  # Mandelbrot's correction for the most frequent words
@@ -32,6 +25,10 @@ _LAST = "\U0010ffff"  # sorts after every letter
 
 class WordShares:
     """Says for letters what share of the words that begin with them ends there.
+
+    Judged by the vocabulary of an embedding model, which lists words from frequent to rare. By
+    Zipf's law a word's frequency is about the reciprocal of its rank: of all the words that begin
+    with "comp", hardly any ends there, although "comp" is in the vocabulary.
 
     Args:
         vocabulary: a tokenizer's tokens and their ids.
@@ -75,58 +72,12 @@ def _words(vocabulary: Mapping[str, int]) -> Iterator[str]:
             yield word.casefold()
 
 
-EMBEDDING = "embedding"
-
-
-def append_pooling(
-    model: onnx.ModelProto, pooling: Literal["mean", "cls"], dimension: int
-) -> onnx.ModelProto:
-    """Replace the outputs of `model` with `embedding`, unit vectors, float32 [batch, dimension].
-
-    The first output must be the token vectors, float32 [batch, tokens, dimension]; `mean`
-    averages over the tokens that `attention_mask` selects, `cls` takes the first.
-    """
-    graph = model.graph
-    token_vectors = graph.output[0]
-    if len(token_vectors.type.tensor_type.shape.dim) != 3:
-        raise ModelUnusable(
-            f"output {token_vectors.name!r}: expected token vectors [batch, tokens, dimension]"
-        )
-    hidden = token_vectors.name
-    graph.node.extend(_cls(graph, hidden) if pooling == "cls" else _mean(graph, hidden))
-    # LpNormalization has no epsilon, and needs none: a layer norm never outputs all zeros.
-    graph.node.append(helper.make_node("LpNormalization", ["pooled"], [EMBEDDING], axis=1, p=2))
-    del graph.output[:]
-    graph.output.append(
-        helper.make_tensor_value_info(EMBEDDING, TensorProto.FLOAT, ["batch", dimension])
-    )
-    return model
-
-
-def _cls(graph: onnx.GraphProto, hidden: str) -> list[onnx.NodeProto]:
-    graph.initializer.append(numpy_helper.from_array(np.array(0, np.int64), "first_token"))
-    return [helper.make_node("Gather", [hidden, "first_token"], ["pooled"], axis=1)]
-
-
-def _mean(graph: onnx.GraphProto, hidden: str) -> list[onnx.NodeProto]:
-    graph.initializer.extend(
-        [
-            numpy_helper.from_array(np.array([-1], np.int64), "last_axis"),
-            numpy_helper.from_array(np.array([1], np.int64), "token_axis"),
-        ]
-    )
-    make = helper.make_node
-    return [
-        make("Cast", ["attention_mask"], ["kept"], to=TensorProto.FLOAT),
-        make("Unsqueeze", ["kept", "last_axis"], ["kept_wide"]),
-        make("Mul", [hidden, "kept_wide"], ["kept_vectors"]),
-        make("ReduceSum", ["kept_vectors", "token_axis"], ["vector_sum"], keepdims=0),
-        make("ReduceSum", ["kept_wide", "token_axis"], ["kept_count"], keepdims=0),
-        make("Div", ["vector_sum", "kept_count"], ["pooled"]),
-    ]
-
-
+EMBEDDING = "embedding"  #: the output of a converted graph
 Vectors = npt.NDArray[np.float32]
+
+
+class EncodingStopped(Exception):
+    """An `encode` call was interrupted."""
 
 
 class CancelFlag:
@@ -170,21 +121,21 @@ class OnnxEncoder:
         self._tokenizer.enable_truncation(max_tokens)
         self._word_shares = WordShares(self._tokenizer.get_vocab())
 
-    def encode(self, texts: Sequence[str], stop: "CancelFlag | None" = None) -> Vectors:
+    def encode(self, texts: Sequence[str], stop: CancelFlag | None = None) -> Vectors:
         """Return unit vectors, float32 [len(texts), dimension].
 
         Texts are not batched: int8 scales are computed over the batch, so that a text's vector
         would depend on the others (measured: cosine to fp32 falls from 0.98 to 0.97).
 
         Raises:
-            Interrupted: `stop` was set.
+            EncodingStopped: `stop` was set.
         """
         stop = stop or CancelFlag()
         try:
             return np.concatenate([self._encode_one(text, stop.run) for text in texts])
         except Exception as error:
             if stop.is_set:
-                raise Interrupted("Interrupted for a more urgent text.") from error
+                raise EncodingStopped from error
             raise
 
     def _encode_one(self, text: str, run: ort.RunOptions) -> Vectors:

@@ -10,7 +10,18 @@ from typing import Literal
 
 import msgspec
 
-from foremind.domain.errors import ModelUnusable
+
+class ModelUnusable(Exception):
+    """An embedding model could not be fetched, converted or verified.
+
+    The message says what is to be done; `param` is the field of a manifest that is wrong, if any.
+    """
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
 
 # Incremented when conversion or quantisation changes the resulting vectors.
 CONVERTER_VERSION = 2

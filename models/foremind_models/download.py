@@ -12,8 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from foremind.domain.errors import ModelUnusable
-from foremind.retrieval.embedding.manifest import FolderSource, HubSource, Manifest, PackageSource
+from foremind_models.manifest import FolderSource, HubSource, Manifest, ModelUnusable, PackageSource
 
 
 def fetch_files(manifest: Manifest, target: Path) -> None:

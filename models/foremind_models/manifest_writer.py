@@ -6,15 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from foremind.domain.errors import ModelUnusable
-from foremind.retrieval.embedding.download import hub_reason, quiet_hub, sha256_of
-from foremind.retrieval.embedding.manifest import (
+from msgspec.structs import replace
+
+from foremind_models.download import hub_reason, quiet_hub, sha256_of
+from foremind_models.manifest import (
     MAX_DIMENSION,
     FolderSource,
     HubSource,
     Manifest,
+    ModelUnusable,
     Source,
 )
+from foremind_models.registry import shipped_models
 
 _CONFIG = "config.json"
 _TOKENIZER = "tokenizer.json"
@@ -47,10 +50,16 @@ class Prefixes:
 
 
 def describe_folder(name: str, folder: Path, prefixes: Prefixes) -> Manifest:
-    """Describe the model in `folder`, which must have the layout of a hub repository."""
+    """Describe the model in `folder`, which must have the layout of a hub repository.
+
+    The files of a model that ships must be the ones that its manifest names.
+    """
     if not folder.is_dir():
         raise ModelUnusable(f"{folder} is not a folder")
     source = FolderSource(path=str(folder.resolve()))
+    shipped = shipped_models().get(name)
+    if shipped is not None:
+        return replace(shipped, sources=(source,))
     return _describe(name, folder, source, "unknown", prefixes)
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from foremind.retrieval.embedding.conversion import ConvertedEncoder
-from foremind.retrieval.embedding.encoder import WordShares
+from foremind_models import ConvertedEncoder
+from foremind_models.encoder import WordShares
 
 
 def shares(*tokens: str) -> WordShares:

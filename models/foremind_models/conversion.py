@@ -13,8 +13,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from foremind.domain.errors import ModelUnusable
-from foremind.retrieval.embedding.download import (
+from foremind_models.download import (
     RECORD,
     ConvertedModel,
     fetch_files,
@@ -22,9 +21,9 @@ from foremind.retrieval.embedding.download import (
     read_record,
     sha256_of,
 )
-from foremind.retrieval.embedding.encoder import OnnxEncoder
-from foremind.retrieval.embedding.manifest import Manifest
-from foremind.retrieval.embedding.model_registry import PULLED_MANIFEST
+from foremind_models.encoder import OnnxEncoder
+from foremind_models.manifest import Manifest, ModelUnusable
+from foremind_models.registry import PULLED_MANIFEST
 
 MIN_COSINE = 0.98  # between int8 and fp32 vectors of the same text
 _INT8 = "model.int8.onnx"
@@ -169,8 +168,7 @@ def _write_graphs(manifest: Manifest, source: Path, target: Path) -> None:
     import onnx  # noqa: PLC0415
     from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415
 
-    from foremind.retrieval.embedding.bert_graph import build_bert  # noqa: PLC0415
-    from foremind.retrieval.embedding.encoder import append_pooling  # noqa: PLC0415
+    from foremind_models.graphs import append_pooling, build_bert  # noqa: PLC0415
 
     if manifest.format == "safetensors":
         config = json.loads((source / "config.json").read_text("utf-8"))

@@ -6,9 +6,8 @@ from uuid import uuid4
 
 import msgspec
 
-from foremind.domain.errors import ModelUnusable
-from foremind.retrieval.classifiers import ClassifierFile, are_of
-from foremind.retrieval.embedding.manifest import Manifest
+from foremind_models.classifier_training import ClassifierFile, TextFeatures, are_of
+from foremind_models.manifest import Manifest, ModelUnusable
 
 # Incremented when something else is measured, or measured otherwise.
 METHOD = 2
@@ -82,10 +81,12 @@ def read_measured(manifest: Manifest, models_dir: Path) -> Measured | None:
         raise _damaged(path, manifest) from None
 
 
-def usable_classifiers(measured: Measured, manifest: Manifest) -> ClassifierFile | None:
+def usable_classifiers(
+    measured: Measured, manifest: Manifest, features: TextFeatures
+) -> ClassifierFile | None:
     """Return the classifiers, unless they are of another version of the text features."""
     file = measured.classifiers
-    return file if file is not None and are_of(file, manifest) else None
+    return file if file is not None and are_of(file, manifest, features) else None
 
 
 def _path(manifest: Manifest, models_dir: Path) -> Path:

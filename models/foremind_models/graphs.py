@@ -1,11 +1,11 @@
-"""Builds the ONNX graph of a BERT encoder from its safetensors, without PyTorch.
+"""Builds the ONNX graph of a BERT encoder from its safetensors, without PyTorch, and its pooling.
 
 The architecture is that of Devlin et al. 2018 (arXiv 1810.04805), with the tensor names of the
 published checkpoints: post-layer-norm blocks, absolute positions, exact GELU.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import load_file
 
-from foremind.domain.errors import ModelUnusable
+from foremind_models.encoder import EMBEDDING
+from foremind_models.manifest import ModelUnusable
 
 OPSET = 20  # the first that has Gelu
 IR_VERSION = 10
@@ -136,3 +137,51 @@ class _GraphWriter:
         joined = self.constant(f"{name}.join", np.array([0, 0, heads * width], np.int64))
         flat = self.node("Reshape", [self.node("Transpose", [context], perm=[0, 2, 1, 3]), joined])
         return self.linear(f"{name}.output.dense", flat)
+
+
+def append_pooling(
+    model: onnx.ModelProto, pooling: Literal["mean", "cls"], dimension: int
+) -> onnx.ModelProto:
+    """Replace the outputs of `model` with `embedding`, unit vectors, float32 [batch, dimension].
+
+    The first output must be the token vectors, float32 [batch, tokens, dimension]; `mean`
+    averages over the tokens that `attention_mask` selects, `cls` takes the first.
+    """
+    graph = model.graph
+    token_vectors = graph.output[0]
+    if len(token_vectors.type.tensor_type.shape.dim) != 3:
+        raise ModelUnusable(
+            f"output {token_vectors.name!r}: expected token vectors [batch, tokens, dimension]"
+        )
+    hidden = token_vectors.name
+    graph.node.extend(_cls(graph, hidden) if pooling == "cls" else _mean(graph, hidden))
+    # LpNormalization has no epsilon, and needs none: a layer norm never outputs all zeros.
+    graph.node.append(helper.make_node("LpNormalization", ["pooled"], [EMBEDDING], axis=1, p=2))
+    del graph.output[:]
+    graph.output.append(
+        helper.make_tensor_value_info(EMBEDDING, TensorProto.FLOAT, ["batch", dimension])
+    )
+    return model
+
+
+def _cls(graph: onnx.GraphProto, hidden: str) -> list[onnx.NodeProto]:
+    graph.initializer.append(numpy_helper.from_array(np.array(0, np.int64), "first_token"))
+    return [helper.make_node("Gather", [hidden, "first_token"], ["pooled"], axis=1)]
+
+
+def _mean(graph: onnx.GraphProto, hidden: str) -> list[onnx.NodeProto]:
+    graph.initializer.extend(
+        [
+            numpy_helper.from_array(np.array([-1], np.int64), "last_axis"),
+            numpy_helper.from_array(np.array([1], np.int64), "token_axis"),
+        ]
+    )
+    make = helper.make_node
+    return [
+        make("Cast", ["attention_mask"], ["kept"], to=TensorProto.FLOAT),
+        make("Unsqueeze", ["kept", "last_axis"], ["kept_wide"]),
+        make("Mul", [hidden, "kept_wide"], ["kept_vectors"]),
+        make("ReduceSum", ["kept_vectors", "token_axis"], ["vector_sum"], keepdims=0),
+        make("ReduceSum", ["kept_wide", "token_axis"], ["kept_count"], keepdims=0),
+        make("Div", ["vector_sum", "kept_count"], ["pooled"]),
+    ]

@@ -1,1 +1,0 @@
-"""Measures what an embedding model's cosines mean, and trains its classifiers."""
