@@ -19,6 +19,7 @@ _SCRIPTS: dict[Script, re.Pattern[str]] = {
 }
 _LATIN_WORD = re.compile(r"[a-z\u00c0-\u024f]+", re.IGNORECASE)
 _NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+\b")  # within a sentence: "call me Al"
+_SPEAKER = re.compile(r"\A[^\W\d_]+(?: \([^)]*\))?: ")  # whose name may be a word: "bo: Good evening"
 _SHARED_VOTE = 0.5  # of a word that English has too
 _LETTER_VOTE = 0.5  # of a word with a letter that English has not: it may be a name
 # Of a text that is in a language, at least so many words speak for it, and one in so many.
@@ -82,6 +83,7 @@ def _language_of(text: str, fallback: str) -> str:
         script = _script_of(text)
         if script != "latin":
             return _LANGUAGE_OF_SCRIPT.get(script, fallback)
+    text = _SPEAKER.sub("", text) if ":" in text else text
     text = _NAME.sub("", _LINK.sub("", text) if "://" in text else text)
     words = _WORD.findall(text.lower())
     votes = _votes(words)

@@ -33,6 +33,13 @@ def test_short_texts_tell_their_language(text: str, language: str) -> None:
     assert language_of(text) == language
 
 
+@pytest.mark.parametrize("speaker", ["bo", "jo", "no", "Eu", "ola (whispering to you)"])
+def test_who_says_something_does_not_tell_its_language(speaker: str) -> None:
+    """A player may be called like a word of another language."""
+    for text, language in (("Good evening, Mara", "en"), ("Dobry wieczór, Mara", "pl")):
+        assert language_of(f"{speaker}: {text}") == language
+
+
 @pytest.mark.parametrize(
     "text",
     [
