@@ -21,6 +21,7 @@ from foremind.background import (
 )
 from foremind.background.prompts import EpisodesAnswer
 from foremind.cards import card_fields, card_file, card_macros
+from foremind.domain.actions import Action
 from foremind.domain.companion_rules import SignificanceRules
 from foremind.domain.erasure import RecordText, TranscriptText
 from foremind.domain.errors import NOT_JSON, InvalidFile, InvalidMessage, TooLarge
@@ -32,6 +33,7 @@ from foremind.domain.turn_request import EarlierTurn
 from foremind.gateway import transcript
 from foremind.gateway.protocol import decoding
 from foremind.llm import (
+    acting,
     answer_gate,
     answer_parsing,
     completion_parser,
@@ -202,6 +204,17 @@ def read_reply(text: str, _: datetime) -> None:
     spoken = speech.SpokenSentences(marks)
     spoken.feed(passed)
     spoken.end(passed)
+
+
+def read_actions(text: str, _: datetime) -> None:
+    """Take the marks of actions out of a reply, and read what they ask for."""
+    schema = {"properties": {"item": {"type": "string"}, "count": {"type": "integer"}}}
+    for reply in (text, f"[[give {text}]]", f"<tool_call>{text}</tool_call>"):
+        marks = acting.ActionMarks()
+        passed = marks.feed(reply[:7]) + marks.feed(reply[7:]) + marks.end()
+        assert len(passed) <= len(reply)
+        for call in marks.calls:
+            acting.checked(call, [Action("give", schema=schema)])
 
 
 def read_answer(text: str, _: datetime) -> None:
@@ -445,6 +458,7 @@ READERS: list[tuple[tuple[ModuleType, ...], Callable[[str, datetime], object]]] 
     ((completion_parser,), read_stream),
     ((thinking_filter,), read_stream),
     ((speech,), read_reply),
+    ((acting,), read_actions),
     (
         (utterances,),
         lambda text, _: (

@@ -179,6 +179,8 @@ def _problems(  # noqa: PLR0912 one case for each kind
     """
     kinds = list(alternatives(kind))
     if any(isinstance(kind, inspect.AnyType | inspect.RawType) for kind in kinds):
+        if not any(isinstance(kind, inspect.RawType) for kind in kinds):
+            yield from _infinite_numbers(value, at)
         return
     if isinstance(value, float) and not math.isfinite(value):
         yield at, _DOUBLE_PRECISION
@@ -219,6 +221,16 @@ def _problems(  # noqa: PLR0912 one case for each kind
                 yield at, f"expected {wrong}"
             for index, element in enumerate(value):
                 yield from _problems(element, item, (*at, index))
+
+
+def _infinite_numbers(value: Any, at: Steps) -> Iterator[_Problem]:
+    """Yield the numbers in a value of any shape that are too large."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield at, _DOUBLE_PRECISION
+    members = value.items() if isinstance(value, dict) else ()
+    elements = enumerate(value) if isinstance(value, list) else ()
+    for name, inner in (*members, *elements):
+        yield from _infinite_numbers(inner, (*at, name))
 
 
 def _problems_of_struct(

@@ -20,7 +20,7 @@ _IDLE_CHECK_S = 5.0  # between two looks for scenes in which nothing happens
 _log = structlog.get_logger("foremind.gateway")
 
 
-class Presence(Protocol):
+class ScenePlayer(Protocol):
     """A player who is in a scene."""
 
     player: str
@@ -40,7 +40,7 @@ class SceneTriggers:
         self,
         services: SessionServices,
         minds: Minds,
-        present: Mapping[str, Collection[Presence]],
+        present: Mapping[str, Collection[ScenePlayer]],
         react: Callable[[str, NewEvent, Collection[str]], Awaitable[None]],
     ) -> None:
         self._stores = services.stores
@@ -67,7 +67,7 @@ class SceneTriggers:
         """Something happened in a world."""
         self._changed_at[world] = self._clock.monotonic()
 
-    def on_arrival(self, player: Presence) -> None:
+    def on_arrival(self, player: ScenePlayer) -> None:
         """Let triggers fire on a player who has come to a scene."""
         event_id = f"{RETURN}:{player.player}:{self._clock.now().timestamp():.3f}"
         event = NewEvent(event_id, RETURN, "", player.scene, player.player)

@@ -37,6 +37,7 @@ class Shape(msgspec.Struct, forbid_unknown_fields=True):
     inner: dict[str, Inner] = {}
     pair: tuple[int, int] = (1, 2)
     open: bool = False
+    own: Any = None
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,8 @@ class Shape(msgspec.Struct, forbid_unknown_fields=True):
          "expected a number of double precision"),
         ('{"text": "a", "flags": {"a\\u0000": 1}}', "flags.a\ufffd",
          "expected a name that matches ^[a-z]+$"),
+        ('{"text": "a", "own": {"a": [1, -1e999]}}', "own.a[1]",
+         "expected a number of double precision"),
         ('{"text": "a", "refs": [1, 2, 3]}', "refs", "expected a list of at most 2 elements"),
         ('{"text": "a", "refs": [1, "x"]}', "refs[1]", "expected a whole number, got text"),
         ('{"text": "a", "pair": [1]}', "pair", "expected a list of exactly 2 elements"),
@@ -67,7 +70,7 @@ class Shape(msgspec.Struct, forbid_unknown_fields=True):
         ('{"text": "a", "tekst": 1}', "tekst",
          "expected a known field; did you mean `text`?"),
         ('{"text": "a", "zzz": 1}', "zzz", "expected a known field, one of age, flags, inner, "
-         "mood, open, pair, refs, text"),
+         "mood, open, own, pair, refs, text"),
         ("[]", "", "expected an object, got a list"),
     ],
 )  # fmt: skip
