@@ -48,6 +48,7 @@ REFERENCE_TABLES = (
     "world_events",
     "event_sources",
     "events_to_forget",
+    "fired_triggers",
 )
 
 #: Tables that only the coordinator has: what has been migrated, when a backup was made, and the
