@@ -226,15 +226,18 @@ async def test_a_declaration_that_cannot_be_used_is_refused(
 
 
 async def test_a_mind_of_one_player_acts_and_knows_for_that_player(start: StartServer) -> None:
-    """The minds that it has for others are not told what came of it."""
+    """The minds that it has for others are not told what came of it, nor of what it does next."""
     async with scripted_model(Script(reply=lambda _: ["[[look]] A moment."])) as model:
         server = await start(llm_url=model.url)
         async with hosting(server) as host:
             await put_minds(server, "pia", mind="player")
             await host.scene("tavern", players=["ana", "bo"], minds=["pia"])
-            await declare(host, {"name": "look"})
+            await declare(host, {"name": "look", "wait": True})
             ana = await join(server, "ana")
-            (asked,) = requested(await say(ana, "Pia?"))
-            await host.request("POST", "/results", {"id": asked["id"], "result": "a door"})
-            assert "Result of look" in await host.prompt("pia", player="ana")
-            assert "Result of look" not in await host.prompt("pia", player="bo")
+            events = await say(ana, "Pia?")
+            for result in ("a door", "a cellar"):
+                (asked,) = requested(events)
+                await host.request("POST", "/results", {"id": asked["id"], "result": result})
+                events = await until(ana, "response.done")
+                assert f"Result of look: {result}" in await host.prompt("pia", player="ana")
+                assert "Result of look" not in await host.prompt("pia", player="bo")

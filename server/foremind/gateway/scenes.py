@@ -436,7 +436,7 @@ class Scenes:
         )
         actions: Sequence[RequestedAction] = ()
         try:
-            actions = await self._store(world, said, thought, result, used)
+            actions = await self._store(world, said, thought, result, used, exchange.player)
         except ForemindError as error:
             result = replace(result, status="failed", error=error)
         for action in actions:
@@ -455,11 +455,15 @@ class Scenes:
         thought: Thought,
         result: ReplyResult,
         used: Sequence[int],
+        player: str,
     ) -> list[RequestedAction]:
         """Store what a mind said, with what it answers and what it took of what it remembered.
 
         What it has from somebody, it passes on. Return the actions that it asks for, which are
         stored as well; a reply that was stopped asks for none.
+
+        Args:
+            player: whose mind it is, of a character that has one for each.
 
         Raises:
             Conflict: something that it knew was undone or forgotten meanwhile.
@@ -493,7 +497,7 @@ class Scenes:
                     id=action_id,
                     type=REQUESTED,
                     text=f"{thought.mind.companion.name} does this: {action.name} {shown}".strip(),
-                    to=() if thought.mind.companion.settings.mind == "world" else (said.to[:1]),
+                    to=() if thought.mind.companion.settings.mind == "world" else (player,),
                     retells=None,
                     sources=(*event.sources, *([said.id] if text else [])),
                     fields={"name": action.name, "arguments": arguments, "wait": action.wait},
