@@ -2,10 +2,14 @@
 
 import ast
 import re
+import sys
 import tomllib
 from functools import cache
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.conftest import ROOT
 
@@ -145,3 +149,65 @@ def test_twenty_common_changes_have_their_files() -> None:
     assert len(rows) >= 20
     for change, where in rows:
         assert _paths(where) or _spans(where) & {"cli/"}, change
+
+
+_DISTRIBUTIONS = {
+    ROOT: PACKAGE,
+    ROOT / "transport": ROOT / "transport" / "fair_transport",
+    ROOT / "models": ROOT / "models" / "foremind_models",
+    ROOT / "clients" / "python": ROOT / "clients" / "python" / "foremind_client",
+    ROOT / "evaluation": ROOT / "evaluation" / "foremind_eval",
+}
+_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w,-]+)\])?")
+#: What is imported in the environment of the small model, which is another.
+_ELSEWHERE = {"xllamacpp"}
+
+
+def _normalised(project: str) -> str:
+    return re.sub(r"[-_.]+", "-", project).lower()
+
+
+def _requirements(folder: Path) -> set[str]:
+    """What a distribution or one of its extras requires, but for testing."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project.get("optional-dependencies", {})
+    listed = [*project["dependencies"], *(line for name in extras.keys() - {"test"}
+                                          for line in extras[name])]  # fmt: skip
+    found: set[str] = set()
+    for line in listed:
+        match = _REQUIREMENT.match(line)
+        assert match is not None, line
+        found.add(_normalised(match[1]))
+        for extra in filter(None, (match[2] or "").split(",")):
+            found |= {
+                _normalised(needed[1])
+                for optional in requires(match[1]) or ()
+                if f"extra == '{extra}'" in optional.replace('"', "'")
+                and (needed := _REQUIREMENT.match(optional)) is not None
+            }
+    return found
+
+
+def _imported(package: Path) -> set[str]:
+    """The names of what modules of a package import at the highest level, wherever they do."""
+    names: set[str] = set()
+    for file in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                names.update(alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names.add(node.module.partition(".")[0])
+    return names - sys.stdlib_module_names - _ELSEWHERE - {package.name}
+
+
+@pytest.mark.parametrize("folder", _DISTRIBUTIONS, ids=lambda folder: folder.name)
+def test_a_distribution_requires_what_it_imports(folder: Path) -> None:
+    """Or it would work only beside what happens to require the same."""
+    providers = packages_distributions()
+    required = _requirements(folder)
+    missing = {
+        name
+        for name in _imported(_DISTRIBUTIONS[folder])
+        if required.isdisjoint(map(_normalised, providers.get(name, [name])))
+    }
+    assert not missing
