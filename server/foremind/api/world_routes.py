@@ -1,6 +1,7 @@
 """Worlds for their game servers: clock, scenes, events, saves, and what minds are given."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
@@ -15,10 +16,11 @@ from foremind.api.dependencies import RelationshipServices, read_json
 from foremind.api.memory_routes import text_of
 from foremind.api.operations import TEXT, Operation
 from foremind.api.responses import json_response
+from foremind.auth.authority import require_host
 from foremind.auth.principal import Principal
-from foremind.domain.actions import Action
+from foremind.domain.actions import Action, ActionId
 from foremind.domain.calendar import Calendar
-from foremind.domain.errors import InvalidMessage, NotAllowed, NotFound, TooLarge
+from foremind.domain.errors import InvalidMessage, NotFound, TooLarge
 from foremind.domain.world import (
     EventChoice,
     NewEvent,
@@ -130,7 +132,7 @@ class TriggersBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ResultBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What came of the action `id`, in words or as JSON."""
 
-    id: Annotated[str, Meta(min_length=1, max_length=400)]
+    id: ActionId
     result: Any
 
 
@@ -340,17 +342,18 @@ class WorldEndpoints:
         events = [self._event(event, f"events[{index}]") for index, event in enumerate(body.events)]
         asking = [event for event, asked in zip(events, body.events, strict=True) if asked.respond]
         self._services.scenes.check_room(len(asking))
-        new = await self._worlds.report(name, events, self._clock.now())
+        world, new = await self._worlds.report(name, events, self._clock.now())
         self._services.scenes.react(name, asking)
-        fresh = zip(events, body.events, new, strict=True)
-        self._services.scenes.triggers.on_events(
-            name,
-            [
-                event
-                for event, asked, is_new in fresh
-                if is_new and event.scene and not asked.respond
-            ],
-        )
+        if world.rules.triggers:
+            fresh = zip(events, body.events, new, strict=True)
+            self._services.scenes.triggers.on_events(
+                name,
+                [
+                    event
+                    for event, asked, is_new in fresh
+                    if is_new and event.scene and not asked.respond
+                ],
+            )
         return json_response(
             StoredWorldEvents(
                 [
@@ -378,22 +381,14 @@ class WorldEndpoints:
         name = _hosted(request, principal)
         body = await read_json(request, ActionsBody, _MAX_BYTES)
         await self._worlds.find(name)
-        names = [action.name for action in body.actions]
+        _check_names("actions", body.actions)
         for index, action in enumerate(body.actions):
-            path = f"actions[{index}]"
-            if action.name in names[:index]:
-                raise InvalidMessage(
-                    f"{path}.name: expected one that is not used twice", param=f"{path}.name"
-                )
+            path = f"actions[{index}].schema"
             if len(msgspec.json.encode(action.schema)) > _MAX_SCHEMA_BYTES:
-                raise TooLarge(
-                    f"{path}.schema: expected at most {_MAX_SCHEMA_BYTES} bytes",
-                    param=f"{path}.schema",
-                )
+                raise TooLarge(f"{path}: expected at most {_MAX_SCHEMA_BYTES} bytes", param=path)
             if problem := await asyncio.to_thread(problem_of_schema, action.schema):
                 raise InvalidMessage(
-                    f"{path}.schema: expected a JSON Schema of an object ({problem})",
-                    param=f"{path}.schema",
+                    f"{path}: expected a JSON Schema of an object ({problem})", param=path
                 )
         world, _ = await self._worlds.put(name, self._clock.now(), actions=tuple(body.actions))
         return json_response(await self._actions(world))
@@ -436,11 +431,7 @@ class WorldEndpoints:
         name = _hosted(request, principal)
         body = await read_json(request, TriggersBody)
         await self._worlds.find(name)
-        names = [trigger.name for trigger in body.triggers]
-        for index, trigger in enumerate(body.triggers):
-            if trigger.name in names[:index]:
-                path = f"triggers[{index}].name"
-                raise InvalidMessage(f"{path}: expected one that is not used twice", param=path)
+        _check_names("triggers", body.triggers)
         await self._worlds.put(name, self._clock.now(), triggers=tuple(body.triggers))
         return json_response(body)
 
@@ -668,11 +659,17 @@ def _check_host(principal: Principal | None, world: str) -> None:
     Raises:
         NotAllowed: it is not.
     """
-    if principal is not None and not principal.hosts(world):
-        raise NotAllowed(
-            "token: expected one with the scope world, and this world in its claim worlds",
-            param="token",
-        )
+    if principal is not None:
+        require_host(principal, world)
+
+
+def _check_names(field: str, declared: Sequence[Action | Trigger]) -> None:
+    """Check that no two actions or triggers have the same name."""
+    names = [entry.name for entry in declared]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            path = f"{field}[{index}].name"
+            raise InvalidMessage(f"{path}: expected one that is not used twice", param=path)
 
 
 def moment(given: Moment, path: str) -> datetime:

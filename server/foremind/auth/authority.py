@@ -194,6 +194,19 @@ def load_keyring(settings: Settings, monotonic: Callable[[], float] = time.monot
     return KeyRing(value, settings.auth_keys, monotonic)
 
 
+def require_host(principal: Principal, world: str) -> None:
+    """Check that a principal is the game server of a world.
+
+    Raises:
+        NotAllowed: its token lacks the scope, or the world.
+    """
+    if not principal.hosts(world):
+        raise NotAllowed(
+            "token: expected one with the scope world, and this world in its claim worlds",
+            param="token",
+        )
+
+
 def require_scope(principal: Principal, scope: Scope) -> None:
     """Check that a principal has a scope.
 

@@ -16,6 +16,8 @@ REQUESTED, RESULT = "action.requested", "action.result"
 _MAX_MEMBERS = 1000
 
 ActionName = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
+#: That of its event, which names a message, a mind and the steps between.
+ActionId = Annotated[str, Meta(min_length=1, max_length=400)]
 Members = Annotated[list[str], Meta(max_length=_MAX_MEMBERS)]
 
 
@@ -30,12 +32,10 @@ class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     def holds(self, mind: str, scene: str, players: Sequence[str]) -> bool:
         """Return whether it allows something to a mind in a scene with players."""
-        return (not self.minds or mind in self.minds) and self.holds_in(scene, players)
-
-    def holds_in(self, scene: str, players: Sequence[str]) -> bool:
-        """Return whether it allows something in a scene with players."""
-        return (not self.scenes or scene in self.scenes) and (
-            not self.players or not set(self.players).isdisjoint(players)
+        return (
+            (not self.minds or mind in self.minds)
+            and (not self.scenes or scene in self.scenes)
+            and (not self.players or not set(self.players).isdisjoint(players))
         )
 
 

@@ -1,12 +1,13 @@
 """A player's window on a scene of a world: what it witnesses, and what the player says there."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from uuid import uuid4
 
 from foremind import __version__
+from foremind.auth.authority import require_host
 from foremind.auth.principal import Principal
-from foremind.domain.errors import ForemindError, InvalidMessage, NotAllowed
+from foremind.domain.errors import ForemindError, InvalidMessage
 from foremind.domain.world import Scene, log_of, player_account
 from foremind.gateway.event_stream import EventListener, EventStream
 from foremind.gateway.flow_control import limits_of
@@ -174,23 +175,26 @@ class SceneSession:
             tuple(to),
             message.volume,
         )
-        self._running += 1
-        self._tasks.begin(self._speak(message, speech, arrived), "scene-speech")
+        self._begin(message, lambda: self._scenes.speak(speech, arrived, self.emit))
 
     def _answer_action(self, message: ActionResult) -> None:
-        if not self.principal.hosts(self.world):
-            raise NotAllowed(
-                "token: expected one with the scope world, and this world in its claim worlds",
-                param="token",
-            )
+        require_host(self.principal, self.world)
         if self._running >= _MAX_RUNNING:
             raise InvalidMessage(f"id: at most {_MAX_RUNNING} results may wait", param="id")
-        self._running += 1
-        self._tasks.begin(self._store_result(message), "scene-result")
+        self._begin(
+            message, lambda: self._scenes.answer_action(self.world, message.id, message.result)
+        )
 
-    async def _store_result(self, message: ActionResult) -> None:
+    def _begin(self, message: ClientMessage, handle: Callable[[], Awaitable[object]]) -> None:
+        """Handle a message in the background; its failure is told to the client."""
+        self._running += 1
+        self._tasks.begin(self._handled(message, handle), "scene-message")
+
+    async def _handled(
+        self, message: ClientMessage, handle: Callable[[], Awaitable[object]]
+    ) -> None:
         try:
-            await self._scenes.answer_action(self.world, message.id, message.result)
+            await handle()
         except ForemindError as error:
             self.fail(error, cause_of(message))
         finally:
@@ -200,14 +204,6 @@ class SceneSession:
         """Send an error about something that the client sent."""
         self._services.runtime.metrics.errors.labels(error.code).inc()
         self.emit(ErrorEvent(error=error_body(error, cause)))
-
-    async def _speak(self, message: MessageSend, speech: Speech, arrived: float) -> None:
-        try:
-            await self._scenes.speak(speech, arrived, self.emit)
-        except ForemindError as error:
-            self.fail(error, cause_of(message))
-        finally:
-            self._running -= 1
 
     def _tell_typing(self, typing: bool) -> None:
         if typing != self._typing:

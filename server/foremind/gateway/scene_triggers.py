@@ -101,11 +101,10 @@ class SceneTriggers:
             for event in events:
                 scene = scenes.get(event.scene, NO_SCENE)
                 for trigger in world.rules.triggers:
-                    if not _concerns(trigger, event, scene):
+                    minds = _concerned(trigger, event, scene)
+                    if not minds or (event.type == IDLE and not self._is_idle(name, trigger)):
                         continue
-                    minds = await self._willing(trigger, scene)
-                    if event.type == IDLE and not self._is_idle(name, trigger):
-                        continue
+                    minds = await self._willing(minds, scene.players)
                     if minds and await worlds.fire(world, trigger, self._clock.now()):
                         await self._react(name, await self._told(name, trigger, event), minds)
                         break
@@ -132,12 +131,10 @@ class SceneTriggers:
             self._changed_at[world] = now
         return is_idle
 
-    async def _willing(self, trigger: Trigger, scene: Scene) -> list[str]:
-        """Return the minds in a scene that a trigger lets speak first, if no player objects."""
-        named = trigger.when.minds
-        minds = [slug for slug in scene.minds if not named or slug in named]
+    async def _willing(self, minds: Sequence[str], players: Sequence[str]) -> list[str]:
+        """Return those of some minds that may speak first, as far as no player there objects."""
         known = await self._stores.companions.named(minds)
-        silent = await self._stores.worlds.silent(scene.players, minds)
+        silent = await self._stores.worlds.silent(players, minds)
         return [
             slug
             for slug in minds
@@ -147,7 +144,9 @@ class SceneTriggers:
         ]
 
 
-def _concerns(trigger: Trigger, event: NewEvent, scene: Scene) -> bool:
-    """Return whether a trigger may fire on an event in a scene."""
-    allowed = trigger.on == event.type and trigger.when.holds_in(scene.name, scene.players)
-    return allowed and trigger.is_drawn(event.id)
+def _concerned(trigger: Trigger, event: NewEvent, scene: Scene) -> list[str]:
+    """Return the minds in a scene that a trigger lets speak first on an event."""
+    if trigger.on != event.type or not trigger.is_drawn(event.id):
+        return []
+    when = trigger.when
+    return [slug for slug in scene.minds if when.holds(slug, scene.name, scene.players)]

@@ -333,7 +333,7 @@ class Scenes:
             audience=told,
             sources=(action_id,),
         )
-        (is_new,) = await worlds.report(name, [event], now)
+        _, (is_new,) = await worlds.report(name, [event], now)
         if is_new and asked.fields.get("wait") is True:
             self.react(name, [event])
         return is_new
@@ -582,10 +582,12 @@ class Scenes:
         worlds, now = self._services.stores.worlds, self._services.runtime.clock.now()
         for _ in range(_ATTEMPTS):
             with suppress(Conflict):
-                return (await worlds.report(world.name, [speech.event], now, since=world))[0]
+                _, (is_new,) = await worlds.report(world.name, [speech.event], now, since=world)
+                return is_new
             # Something was undone or forgotten: perhaps who the player is, too.
             world, _ = await self._entered(speech)
-        return (await worlds.report(world.name, [speech.event], now, since=world))[0]
+        _, (is_new,) = await worlds.report(world.name, [speech.event], now, since=world)
+        return is_new
 
     def _floor(self, world: str, scene: str) -> _Floor:
         floor = self._floors.get((world, scene))

@@ -235,7 +235,7 @@ class WorldStore:
         events: Sequence[NewEvent],
         now: datetime,
         since: World | None = None,
-    ) -> list[bool]:
+    ) -> tuple[World, list[bool]]:
         """Store what happens in a world, each event with those who witness it at this moment.
 
         Args:
@@ -243,7 +243,8 @@ class WorldStore:
                 depend on what minds know.
 
         Returns:
-            Of each event whether it is new: one whose id is stored changes nothing.
+            The world as it was, and of each event whether it is new: one whose id is stored changes
+            nothing.
 
         Raises:
             NotFound: there is no such world.
@@ -275,7 +276,7 @@ class WorldStore:
                 companions = {row["slug"]: companion_of(row) for row in found}
                 writer = _EventWriter(connection, world, scenes, companions, now)
                 await writer.write(list(fresh.values()))
-        return new
+        return world, new
 
     async def events(self, world: World, ids: Sequence[str]) -> list[StoredWorldEvent]:
         """Return those of some events that happened in a world, in order, for its host."""

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from foremind.domain.actions import ActionId
 from foremind.domain.session_state import StatePatch
 from foremind.domain.user import TextHint
 from foremind.domain.world import Volume
@@ -172,7 +173,7 @@ class ActionResult(Struct, frozen=True, tag="action.result"):
     From the game server of the world alone; the first result counts.
     """
 
-    id: Annotated[str, Meta(min_length=1, max_length=400)]
+    id: ActionId
     result: Any
     event_id: Identifier | None = None
 
