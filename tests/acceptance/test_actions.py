@@ -60,6 +60,8 @@ async def test_a_mind_asks_for_an_action_and_is_told_the_result(
             offered = model.script.player_requests[-1]
             assert ("tools" in offered) == as_tools
             assert ("hand something over" in str(offered["messages"])) != as_tools
+            shown = await host.request("GET", "/minds/mara/context")
+            assert shown["tools"] == offered.get("tools", [])
             (pending,) = (await host.request("GET", "/actions"))["requested"]
             assert (pending["id"], pending["mind"]) == (asked["id"], "mara")
             await ana.send_raw(
@@ -223,6 +225,17 @@ async def test_a_declaration_that_cannot_be_used_is_refused(
         assert response.json()["error"]["param"] == param
         (kept,) = (await host.request("GET", "/actions"))["actions"]
         assert kept["name"] == "look"
+
+
+async def test_what_minds_ask_for_is_not_reported_by_the_game(start: StartServer) -> None:
+    """It would be taken for what one asked for."""
+    async with hosting(await start(), "mara") as host:
+        await host.scene("tavern", players=["ana"], minds=["mara"])
+        for type_ in ("action.requested", "action.result"):
+            event = {"id": "e1", "type": type_, "text": "x", "fields": {"arguments": 5}}
+            refused = await host.request("POST", "/events", {"events": [event]}, status=400)
+            assert refused["error"]["param"] == "events[0].type"
+        assert await has_no_pending(host)
 
 
 async def test_a_mind_of_one_player_acts_and_knows_for_that_player(start: StartServer) -> None:

@@ -18,7 +18,7 @@ from foremind.api.operations import TEXT, Operation
 from foremind.api.responses import json_response
 from foremind.auth.authority import require_host
 from foremind.auth.principal import Principal
-from foremind.domain.actions import Action, ActionId
+from foremind.domain.actions import REQUESTED, RESULT, Action, ActionId
 from foremind.domain.calendar import Calendar
 from foremind.domain.errors import InvalidMessage, NotFound, TooLarge
 from foremind.domain.world import (
@@ -32,7 +32,7 @@ from foremind.domain.world import (
     WorldClock,
 )
 from foremind.gateway.scenes import Scenes
-from foremind.llm.acting import problem_of_schema
+from foremind.llm.acting import problem_of_schema, tools_of
 from foremind.storage.world_store import World
 from foremind.worlds.forgetting import WorldEraser
 from foremind.worlds.minds import Minds, Thought
@@ -226,12 +226,16 @@ class RecalledView(msgspec.Struct, frozen=True):
 
 
 class MindContext(msgspec.Struct, frozen=True):
-    """What a mind's model would be given for a draft, word for word."""
+    """What a mind's model would be given for a draft, word for word.
+
+    `tools` are those of its interface; with the setting `llm_tools` the actions that are allowed.
+    """
 
     messages: list[dict[str, str]]
     memories: list[RecalledView]
     time: datetime
     missing: dict[str, str]
+    tools: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -614,6 +618,11 @@ class WorldEndpoints:
                 f"{path}.respond: expected an event with a scene, where minds answer it",
                 param=f"{path}.respond",
             )
+        if event.type in (REQUESTED, RESULT):
+            raise InvalidMessage(
+                f"{path}.type: expected another one; this is for what minds ask for",
+                param=f"{path}.type",
+            )
         to = [event.to] if isinstance(event.to, str) else event.to or []
         return NewEvent(
             event.id,
@@ -741,4 +750,5 @@ def _context_view(thought: Thought) -> MindContext:
         ],
         thought.mind.now,
         {str(layer): why for layer, why in thought.context.missing.items()},
+        tools_of(prompt.offer),
     )

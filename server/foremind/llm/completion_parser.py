@@ -179,9 +179,10 @@ class StreamParser:
             if not isinstance(call, dict) or not isinstance(call.get("function"), dict):
                 continue
             index, function = _int_or_none(call.get("index")), call["function"]
-            if len(self._tools) >= _MAX_TOOL_CALLS:
+            index = number if index is None else index
+            if index not in self._tools and len(self._tools) >= _MAX_TOOL_CALLS:
                 continue
-            known = self._tools.setdefault(number if index is None else index, ["", ""])
+            known = self._tools.setdefault(index, ["", ""])
             known[0] += _str_or_empty(function.get("name"))
             arguments = function.get("arguments")
             if isinstance(arguments, dict):

@@ -1,5 +1,6 @@
 """Actions in replies: how a model is told of them, and how what it writes is read."""
 
+import json
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from foremind.llm.acting import (
     tools_of,
     without_actions,
 )
+from foremind.llm.completion_parser import StreamEnding, StreamParser
 
 ITEM: dict[str, Any] = {"properties": {"item": {"type": "string"}}, "required": ["item"]}
 GIVE = Action("give", "hand something over", ITEM)
@@ -128,6 +130,33 @@ def test_actions_with_the_same_arguments_are_shown_as_one() -> None:
     for offer in (None, Offer(), Offer(ALL, as_tools=True)):
         assert offered(offer) == []
     assert tools_of(Offer(ALL)) == tools_of(None) == []
+
+
+def _parsed(*calls: dict[str, Any], has_tools: bool = True) -> str:
+    """Return the text of a reply with parts of calls of tools, one part in each event."""
+    parser = StreamParser(StreamEnding(), has_tools=has_tools)
+    deltas = [{"content": "Here."}, *({"tool_calls": [call]} for call in calls)]
+    events = [{"choices": [{"delta": delta}]} for delta in deltas]
+    events.append({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})
+    lines = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+    return "".join([*parser.feed(lines.encode()), *parser.end()])
+
+
+def _part(index: int, arguments: object, name: str | None = None) -> dict[str, Any]:
+    named = {} if name is None else {"name": name}
+    return {"index": index, "function": named | {"arguments": arguments}}
+
+
+def test_calls_of_tools_are_read_as_marks() -> None:
+    """In parts that arrive in any order, or whole; only if tools were offered."""
+    parts = [
+        _part(0, '{"item"', "give"), _part(1, {"steps": 3}, "walk"), _part(0, ': "rope"}'),
+    ]  # fmt: skip
+    assert _parsed(*parts) == 'Here.[[give {"item": "rope"}]][[walk {"steps":3}]]'
+    assert _parsed(*parts, has_tools=False) == "Here."
+    many = [_part(number, '{"a"', f"t{number}") for number in range(30)]
+    assert _parsed(*many, _part(15, ": 1}")).count("[[") == 16
+    assert '[[t15 {"a": 1}]]' in _parsed(*many, _part(15, ": 1}"))
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,8 @@ _SCRIPTS: dict[Script, re.Pattern[str]] = {
 }
 _LATIN_WORD = re.compile(r"[a-z\u00c0-\u024f]+", re.IGNORECASE)
 _NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+\b")  # within a sentence: "call me Al"
-_SPEAKER = re.compile(
-    r"\A[^\W\d_]+(?: \([^)]*\))?: "
-)  # whose name may be a word: "bo: Good evening"
+# Who says something may be called like a word: "bo: Good evening", "bo (whispering to you): ".
+_SPEAKER = re.compile(r"\A[^\W\d_]+(?: \([^)]*\))?: ")
 _SHARED_VOTE = 0.5  # of a word that English has too
 _LETTER_VOTE = 0.5  # of a word with a letter that English has not: it may be a name
 # Of a text that is in a language, at least so many words speak for it, and one in so many.
