@@ -19,10 +19,12 @@ from foremind.llm.model_selection import ChatModels
 from foremind.memory.correct import Corrector
 from foremind.memory.erase import Eraser, UserEraser
 from foremind.memory.erasure_scope import SimilarityThresholds
+from foremind.memory.exclusive_facts import facts_in
 from foremind.memory.expiry import RetentionEnforcer
 from foremind.memory.import_relationship import RelationshipImporter
 from foremind.memory.importance_rating import ImportanceRater
 from foremind.memory.ingest import MemoryIngester
+from foremind.memory.scoring import score_significance
 from foremind.retrieval.classifiers import TEXT_FEATURES, TextClassifiers
 from foremind.retrieval.embedding.remote_backend import (
     EmbeddingClient,
@@ -244,12 +246,15 @@ def _warn_of_no_calibration(manifest: Manifest, say: Say) -> None:
 
 
 async def _warm_up(embedder: EmbeddingService, search: MemorySearch, settings: Settings) -> None:
-    """Run one search, so that no player pays for what is slow the first time."""
+    """Run one search and judge one message, so that no player pays for what is slow at first."""
+    policy = policy_for(CompanionSettings(), settings)
+    said = "I promise to meet my sister Ana at the harbour tomorrow"
     await asyncio.to_thread(time_words.prepare)
+    await asyncio.to_thread(score_significance, said, 0.0, policy.storage.rules)
+    await asyncio.to_thread(facts_in, said)
     text = "What do you remember of the harbour yesterday?"  # parsing a date is slow at first, too
     vector = await embedder.embed_query(text, Priority.ENTER)
-    policy = policy_for(CompanionSettings(), settings).recall
-    await search.search(Query(0, text, vector, policy, datetime.now(UTC)))
+    await search.search(Query(0, text, vector, policy.recall, datetime.now(UTC)))
 
 
 def build_eraser(components: Core) -> Eraser:
