@@ -10,7 +10,6 @@ from foremind.background.step_definitions import HELD_FOR, STEPS_BY_NAME
 from foremind.background.step_runner import StepRunner
 from foremind.background.worker import BackgroundWorker
 from foremind.cluster.announcement_bus import AnnouncementBus
-from foremind.cluster.nats_bus import NatsAddress, NatsBus
 from foremind.cluster.postgres_bus import PostgresBus
 from foremind.domain.clock import Clock, SystemClock
 from foremind.domain.policy import policy_for
@@ -58,6 +57,7 @@ from foremind.storage.quotas import UserQuota
 from foremind.storage.stores import Stores
 from foremind.storage.transfer_store import TransferStore
 from foremind.text import time_words
+from foremind.text.pin_requests import text_to_pin
 from foremind.worlds.forgetting import WorldEraser
 from foremind_models import (
     Manifest,
@@ -110,6 +110,7 @@ async def announcing_database(
         async with Database.connect(url, size=size, timeout_s=timeout_s, publisher=bus) as database:
             yield database, bus
         return
+    from foremind.cluster.nats_bus import NatsAddress, NatsBus  # noqa: PLC0415 - rare, and slow
 
     async def subject() -> str:
         # One subject per database: identifiers mean nothing in another.
@@ -252,6 +253,7 @@ async def _warm_up(embedder: EmbeddingService, search: MemorySearch, settings: S
     await asyncio.to_thread(time_words.prepare)
     await asyncio.to_thread(score_significance, said, 0.0, policy.storage.rules)
     await asyncio.to_thread(facts_in, said)
+    await asyncio.to_thread(text_to_pin, said)
     text = "What do you remember of the harbour yesterday?"  # parsing a date is slow at first, too
     vector = await embedder.embed_query(text, Priority.ENTER)
     await search.search(Query(0, text, vector, policy.recall, datetime.now(UTC)))

@@ -1,6 +1,7 @@
 """Finds what a message asks to have pinned: "save this: the gate code is 4711". Pure."""
 
 import re
+from functools import cache
 
 from foremind.text.languages.language_files import LANGUAGES, Language, any_of, phrase_pattern
 from foremind.text.sentences import QUESTION_MARKS
@@ -33,22 +34,26 @@ def _all(*, before_clause: bool) -> str:
 
 
 _WHAT = r"\s*(?P<what>\S.*)"
-_BEFORE_MARK = re.compile(
-    rf"\s*(?:{_all(before_clause=False)})\s*(?P<mark>[:：,，、—–-]){_WHAT}",
-    re.IGNORECASE | re.DOTALL,
-)
-_BEFORE_CLAUSE = re.compile(
-    rf"\s*(?:{_all(before_clause=True)})(?=\w){_WHAT}", re.IGNORECASE | re.DOTALL
-)
 # What a clause begins with: "note that my", "remember that Ines"; not "save that seat".
 _CLAUSE_STARTS = frozenset[str]().union(
     *(language.stop_words | language.first_person for language in LANGUAGES.values())
 )
 
 
+@cache  # takes a fifth of a second
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return what asks for the words after a mark, and for the clause that follows."""
+    before_mark, before_clause = _all(before_clause=False), _all(before_clause=True)
+    flags = re.IGNORECASE | re.DOTALL
+    return (
+        re.compile(rf"\s*(?:{before_mark})\s*(?P<mark>[:：,，、—–-]){_WHAT}", flags),
+        re.compile(rf"\s*(?:{before_clause})(?=\w){_WHAT}", flags),
+    )
+
+
 def text_to_pin(text: str) -> str | None:
     """Return what a message asks to have pinned, None where it asks for nothing of the kind."""
-    marked, clause = _BEFORE_MARK.match(text), _BEFORE_CLAUSE.match(text)
+    marked, clause = (pattern.match(text) for pattern in _patterns())
     if marked and (not clause or marked.start("what") >= clause.start("what")):
         what = marked["what"].strip()
         is_said = marked["mark"] in ":：" or not what.endswith(QUESTION_MARKS)

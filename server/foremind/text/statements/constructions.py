@@ -8,6 +8,7 @@ and are tried in their order on clauses without adverbs and negation.
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import get_args
 
 from foremind.text.statements import shapes, vocabulary
@@ -53,15 +54,18 @@ class ClauseReading:
 
 @dataclass(frozen=True, slots=True)
 class Construction:
-    """A row of the table; `make` returns nothing where the clause is not understood after all."""
+    """A row of the table; `make` returns nothing where the clause is not understood after all.
 
-    pattern: re.Pattern[str]
+    `words` is its pattern without the tail.
+    """
+
+    words: re.Pattern[str]
     make: Maker
     required: frozenset[Polarity]
 
     def read(self, clause: str, polarity: Polarity) -> ClauseReading | None:
         """Return what a canonical clause states if this row matches all of it."""
-        match = self.pattern.fullmatch(clause)
+        match = self.words.match(clause) and _with_tail(self.words).fullmatch(clause)
         if match is None:
             return None
         tail = match["tail"]
@@ -247,7 +251,12 @@ def _construction(line: str) -> Construction:
     slots, _, shape = head.rstrip("+-~ ").partition(" ")
     required = _POLARITIES.get(head[-1], _EVERY)
     maker = _MAKERS[slots[1:]] if slots[0] == "@" else _maker(slots.split(","), shape, head[-1])
-    return Construction(compiled(f"(?:{words})<tail>[ ,]*"), maker, required)
+    return Construction(compiled(f"(?:{words})"), maker, required)
+
+
+@cache  # the tail is long: with it, the rows take twenty times as long to compile
+def _with_tail(words: re.Pattern[str]) -> re.Pattern[str]:
+    return compiled(f"{words.pattern}<tail>[ ,]*")
 
 
 def _maker(slots: Sequence[str], shape: str, mark: str) -> Maker:
@@ -263,8 +272,8 @@ def _maker(slots: Sequence[str], shape: str, mark: str) -> Maker:
 
 _TABLE = tuple(map(_construction, vocabulary.CLAUSES))
 # Rows that can match a clause about the speaker, and about anything else.
-_OF_SPEAKER = tuple(row for row in _TABLE if row.pattern.pattern.startswith(("(?:i ", "(?:(?:")))
-_OF_OTHERS = tuple(row for row in _TABLE if not row.pattern.pattern.startswith("(?:i "))
+_OF_SPEAKER = tuple(row for row in _TABLE if row.words.pattern.startswith(("(?:i ", "(?:(?:")))
+_OF_OTHERS = tuple(row for row in _TABLE if not row.words.pattern.startswith("(?:i "))
 
 
 def read_clause(clause: str, shared: Polarity = "yes") -> ClauseReading | None:
