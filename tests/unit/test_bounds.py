@@ -45,6 +45,8 @@ _UNBOUNDED = {
     "domain/user.py: cache": "it has no arguments",
     "memory/short_answers.py: cache": "one entry for each language",
     "text/time_words.py: cache": "one entry for each language",
+    "text/pin_requests.py: cache": "it has no arguments",
+    "text/statements/constructions.py: cache": "one entry for each row of the table",
     "text/statements/vocabulary.py: cache": "one entry for each of the module's lists",
     "domain/field_problems.py: cache": "one entry for each shape of a message or body",
     "runtime/fair_queue.py: deque": "one owner's tickets, counted when they are enqueued",
