@@ -94,7 +94,9 @@ static func session_update(optional := {}) -> Dictionary:
 
 ## The complete current draft.
 ##
-## Optional: event_id.
+## In a scene, `to` and `volume` are those with which it will be sent, as far as they are known.
+##
+## Optional: event_id, to, volume.
 static func draft_update(text: String, optional := {}) -> Dictionary:
 	var message := {"type": "draft.update", "text": text}
 	message.merge(optional)

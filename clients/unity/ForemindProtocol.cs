@@ -119,8 +119,12 @@ namespace Foremind
             return Message("session.update", optional, required);
         }
 
-        /// <summary>The complete current draft.</summary>
-        /// <param name="optional">By name: event_id.</param>
+        /// <summary>
+        /// <para>The complete current draft.</para>
+        /// <para>In a scene, `to` and `volume` are those with which it will be sent, as far as they
+        /// are known.</para>
+        /// </summary>
+        /// <param name="optional">By name: event_id, to, volume.</param>
         public static Dictionary<string, object> DraftUpdate(
             string text, Dictionary<string, object> optional = null)
         {

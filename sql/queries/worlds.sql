@@ -286,9 +286,12 @@ FROM (
 ORDER BY id;
 
 -- name: unfinished_perceptions
--- Lists what a mind perceived that waits to become a memory.
-SELECT turn_id FROM background_steps
-WHERE relationship_id = $1 AND step = 'ingest' AND turn_id > 0 ORDER BY turn_id;
+-- Lists what a mind perceived that waits to become a memory, other than of one event ($2).
+SELECT step.turn_id FROM background_steps AS step
+JOIN turns AS turn ON turn.relationship_id = step.relationship_id AND turn.id = step.turn_id
+WHERE step.relationship_id = $1 AND step.step = 'ingest' AND step.turn_id > 0
+    AND turn.event_id IS DISTINCT FROM $2
+ORDER BY step.turn_id;
 
 -- name: events_of_memories
 -- Lists the events that memories of a mind were made of.

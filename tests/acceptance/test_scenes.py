@@ -9,7 +9,7 @@ import pytest
 
 from foremind_client import Client
 from foremind_eval.doubles.model_server import Script, scripted_model
-from tests.acceptance.hosting import hosting
+from tests.acceptance.hosting import hosting, put_minds
 from tests.acceptance.test_identity import close_code
 from tests.conftest import PATIENCE, RunningServer, StartServer
 
@@ -105,6 +105,75 @@ async def test_who_is_there_and_types_is_told(start: StartServer) -> None:
         await bo.send_raw({"type": "message.send", "id": "m1", "text": "Hello?"})
         error = (await until(bo, "error"))[-1]["error"]
         assert (error["code"], error["param"]) == ("not_allowed", "scene")
+
+
+async def typed(client: Client, text: str, **more: Any) -> Any:
+    """Type a draft at once; return the event that its context is ready."""
+    await client.send_raw({"type": "draft.update", "text": text} | more)
+    return (await until(client, "context.ready"))[-1]
+
+
+async def sent(client: Client, id_: str, text: str, **more: Any) -> tuple[str, str]:
+    """Send a message; return how its context was found, and who answered first."""
+    await client.send_raw({"type": "message.send", "id": id_, "text": text} | more)
+    events = await until(client, "message.accepted")
+    accepted = events[-1]
+    while (done := (await until(client, "response.done"))[-1])["message_id"] != id_:
+        pass  # what others were answered
+    return accepted["context"], done["companion"]
+
+
+async def test_the_first_answer_finds_its_context_prepared(start: StartServer) -> None:
+    """Whoever is named, spoken to, or chosen by chance; what a shared mind knows is not shown."""
+    server = await start()
+    minds = ["mara", "jon", "wren", "tom"]
+    async with hosting(server, *minds) as host:
+        order = {"replies": 1}
+        await host.scene("tavern", players=["ana", "bo"], minds=minds, turn_order=order)
+        ana, bo = await join(server, "ana"), await join(server, "bo")
+        await sent(bo, "b1", SECRET, to="jon", volume="whisper")
+        asked = "Jon, where is the treasure?"
+        ready = await typed(ana, asked)
+        assert (ready["draft"], ready["memories"]) == (asked, [])
+        assert await sent(ana, "m1", asked) == ("hit", "jon")
+        for number in range(4):
+            said = f"Is anybody here hungry, or thirsty? ({number})"
+            await typed(ana, said)
+            assert (await sent(ana, f"m2-{number}", said))[0] == "hit"
+        await typed(ana, "And you?", to="tom")
+        assert await sent(ana, "m3", "And you?", to="tom") == ("hit", "tom")
+        # Whom it was not typed to has prepared nothing.
+        await typed(ana, "And you there?", to="tom")
+        assert await sent(ana, "m4", "And you there?", to="wren") == ("miss", "wren")
+        # What happens after it was typed counts.
+        await typed(ana, "Wren, who is the miller?")
+        await sent(bo, "b2", "The miller is my uncle", to="wren")
+        assert await sent(ana, "m5", "Wren, who is the miller?") == ("refreshed", "wren")
+
+
+async def test_players_are_shown_memories_of_minds_of_their_own_only(start: StartServer) -> None:
+    """Over the socket and over HTTP, a mind that others talk to as well shows none."""
+    server = await start()
+    async with hosting(server, "jon") as host:
+        await put_minds(server, "mara", mind="player")
+        await host.scene("tavern", players=["ana", "bo"], minds=["jon", "mara"])
+        ana, bo = await join(server, "ana"), await join(server, "bo")
+        for mind in ("jon", "mara"):
+            await sent(bo, f"b-{mind}", SECRET, to=mind, volume="whisper")
+            await sent(ana, f"a-{mind}", "My sister is called Ida", to=mind)
+        asked = "What is my sister called?"
+        assert (await typed(ana, asked, to="jon"))["memories"] == []
+        shown = str((await typed(ana, asked + "!", to="mara"))["memories"])
+        assert "Ida" in shown
+        assert "mill" not in shown
+        for mind in ("jon", "mara"):
+            turn = {"id": f"t-{mind}", "user": "ana", "text": asked}
+            where = {"world": "vale", "scene": "tavern", "to": mind}
+            answer = await host.http.post("/v1/turns", json=turn | where)
+            assert answer.status_code == 200, answer.text
+            memories = str(answer.json()["memories"])
+            assert ("Ida" in memories) == (mind == "mara")
+            assert "mill" not in memories
 
 
 async def test_a_turn_over_http_is_answered_once(start: StartServer) -> None:

@@ -78,10 +78,14 @@ export interface StatePatch {
 
 /**
  * The complete current draft.
+ *
+ * In a scene, `to` and `volume` are those with which it will be sent, as far as they are known.
  */
 export interface DraftUpdate {
   type: "draft.update";
   text: string;
+  to?: string | Array<string> | null;
+  volume?: "say" | "shout" | "whisper";
   event_id?: string | null;
 }
 

@@ -735,7 +735,8 @@ def _scene_view(scene: Scene) -> SceneView:
 
 
 def _context_view(thought: Thought) -> MindContext:
-    prompt = thought.assembled.prompt
+    prompt, recalled = thought.assembled.prompt, thought.recalled.context
+    missing = {} if recalled is None else recalled.missing
     return MindContext(
         [{"role": said["role"], "content": said["content"]} for said in prompt.messages()],
         [
@@ -749,6 +750,6 @@ def _context_view(thought: Thought) -> MindContext:
             for memory in prompt.memories
         ],
         thought.mind.now,
-        {str(layer): why for layer, why in thought.context.missing.items()},
+        {str(layer): why for layer, why in missing.items()},
         tools_of(prompt.offer),
     )

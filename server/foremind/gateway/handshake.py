@@ -156,6 +156,7 @@ class Handshake:
                 message.scene,
                 listener,
                 sentences=message.sentences is True,
+                contexts=message.contexts is not False,
             )
             registry.add_window(window, pending)
             try:

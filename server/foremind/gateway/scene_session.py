@@ -8,7 +8,9 @@ from foremind import __version__
 from foremind.auth.authority import require_host
 from foremind.auth.principal import Principal
 from foremind.domain.errors import ForemindError, InvalidMessage
+from foremind.domain.turn import Trigger
 from foremind.domain.world import Scene, log_of, player_account
+from foremind.gateway.event_builders import context_ready
 from foremind.gateway.event_stream import EventListener, EventStream
 from foremind.gateway.flow_control import limits_of
 from foremind.gateway.protocol.client_messages import (
@@ -33,11 +35,14 @@ from foremind.gateway.protocol.server_events import (
     SceneTyping,
     SessionOpened,
 )
+from foremind.gateway.scene_prefetch import Draft
 from foremind.gateway.scenes import Scenes, Speech
 from foremind.gateway.session_client import NOT_AUTHENTICATED
 from foremind.gateway.session_services import SessionServices
 from foremind.runtime.supervision import TaskSet
 from foremind.storage.world_store import PerceivedEvent, World
+from foremind.typeahead.context_cache import PreparedContext
+from foremind.worlds.minds import Mind
 
 _RECENT = 30  # events that a client is told of when it joins
 _BATCH = 256  # events that are read at once
@@ -60,6 +65,7 @@ class SceneSession:
         listener: EventListener,
         *,
         sentences: bool,
+        contexts: bool,
     ) -> None:
         self._services = services
         self._scenes = scenes
@@ -70,6 +76,8 @@ class SceneSession:
         self.id = uuid4().hex
         self._listener = listener
         self._sentences = sentences
+        self._contexts = contexts
+        self._prefetcher = scenes.prefetcher(self, self._on_context)
         self._stream = EventStream(0.0, services.runtime.clock)
         self._tasks = TaskSet()
         self._changes = 0
@@ -117,6 +125,7 @@ class SceneSession:
     def on_change(self) -> None:
         """Something happened in the world: look at it."""
         self._changes += 1
+        self._prefetcher.on_change()
         if self._changes == 1:
             self._tasks.begin(self._look(), "scene-look")
 
@@ -132,8 +141,11 @@ class SceneSession:
         match message:
             case DraftUpdate():
                 self._tell_typing(bool(message.text.strip()))
+                to = _names(message.to)
+                self._prefetcher.update(Draft(message.text, to, message.volume))
             case DraftClear():
                 self._tell_typing(False)
+                self._prefetcher.clear()
             case MessageSend():
                 self._say(message, arrived)
             case ResponseCancel():
@@ -156,6 +168,7 @@ class SceneSession:
         self._tell_typing(False)
         self._stream.attach(None)
         await self._tasks.finish()
+        await self._prefetcher.close()
 
     def _say(self, message: MessageSend, arrived: float) -> None:
         if not message.text.strip():
@@ -165,17 +178,28 @@ class SceneSession:
                 f"id: at most {_MAX_RUNNING} messages may wait for an answer", param="id"
             )
         self._tell_typing(False)
-        to = [message.to] if isinstance(message.to, str) else message.to or []
         speech = Speech(
             self.world,
             self.scene,
             message.id,
             self.player,
             message.text.strip(),
-            tuple(to),
+            _names(message.to),
             message.volume,
         )
-        self._begin(message, lambda: self._scenes.speak(speech, arrived, self.emit))
+        sent = self._prefetcher.enter(speech.text)
+        self._begin(message, lambda: self._scenes.speak(speech, arrived, self.emit, sent))
+
+    def _on_context(
+        self, mind: Mind, draft: str, context: PreparedContext, trigger: Trigger
+    ) -> None:
+        """Tell the client that what a mind recalls for a draft is ready."""
+        cache = self._services.context.cache
+        if not self._contexts or cache.predates_erasure(mind.relationship.id, context):
+            return
+        shown = mind.is_private and self.principal.allows("memory:read")
+        event = context_ready(draft, context, trigger, mind.now, with_memories=shown)
+        self._stream.emit(event, telemetry=True)
 
     def _answer_action(self, message: ActionResult) -> None:
         require_host(self.principal, self.world)
@@ -199,6 +223,7 @@ class SceneSession:
             self.fail(error, cause_of(message))
         finally:
             self._running -= 1
+            self._prefetcher.on_change()  # sooner than it is announced
 
     def fail(self, error: ForemindError, cause: DecodingProblem) -> None:
         """Send an error about something that the client sent."""
@@ -283,6 +308,10 @@ class SceneSession:
                 if slug in companions
             ),
         ]
+
+
+def _names(to: str | Sequence[str] | None) -> tuple[str, ...]:
+    return (to,) if isinstance(to, str) else tuple(to or ())
 
 
 def _scene_event(one: PerceivedEvent) -> SceneEvent:

@@ -7,7 +7,7 @@ process it happened in; only the pieces of a reply come from the process that ma
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -31,8 +31,8 @@ from foremind.domain.errors import (
 )
 from foremind.domain.memory import MemoryView
 from foremind.domain.storable_text import check_storable
-from foremind.domain.turn import Outcome, SpokenSentence
-from foremind.domain.world import NO_SCENE, NewEvent, Scene, Volume, Witness, audience_of
+from foremind.domain.turn import Outcome, SpokenSentence, Trigger
+from foremind.domain.world import NO_SCENE, NewEvent, Volume, Witness, audience_of
 from foremind.gateway.event_builders import memory_view
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
 from foremind.gateway.protocol.decoding import DecodingProblem, error_body
@@ -46,6 +46,7 @@ from foremind.gateway.protocol.server_events import (
     ResponseSentence,
     ResponseTimings,
 )
+from foremind.gateway.scene_prefetch import Room, ScenePrefetcher, SentDraft
 from foremind.gateway.scene_triggers import SceneTriggers
 from foremind.gateway.session_client import NOT_ALLOWED, NOT_AUTHENTICATED
 from foremind.gateway.session_services import SessionServices
@@ -53,11 +54,14 @@ from foremind.llm.acting import MAX_CALLS, checked
 from foremind.retrieval.access_counts import used_memories
 from foremind.runtime.supervision import TaskSet, run_or_offload
 from foremind.storage.world_store import StoredWorldEvent, World
-from foremind.worlds.minds import Minds, Thought
+from foremind.typeahead.context_cache import PreparedContext
+from foremind.worlds.minds import Mind, Minds, Thought
 from foremind.worlds.narration import flat
 from foremind.worlds.turn_order import answering
 
 Tell = Callable[[Event], None]
+#: Is told of a context that is ready: whose mind, the draft, what triggered it.
+OnReady = Callable[[Mind, str, PreparedContext, Trigger], None]
 _ATTEMPTS = 3  # to store what is said while things are undone or forgotten
 _MAX_FLOORS = 10_000  # scenes in which something was said lately
 _MAX_PLAYERS = 1000  # of a scene that said something lately
@@ -113,7 +117,7 @@ def reply_event_id(event_id: str, slug: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a mind answered; `memories` are those in its prompt."""
+    """What a mind answered; `memories` are those in its prompt that its player may be shown."""
 
     slug: str
     result: ReplyResult
@@ -173,6 +177,7 @@ class _Exchange:
     accepted: bool = False
     answers: list[Answer] = field(default_factory=list)
     asked_by: str = ""  # the player who said it, and is told by `tell`
+    sent: SentDraft | None = None
 
 
 class Scenes:
@@ -238,12 +243,26 @@ class Scenes:
             raise InvalidMessage("response_id: expected the reply in progress", param="response_id")
         floor.reply.cancel()
 
-    async def speak(self, speech: Speech, arrived: float, tell: Tell) -> list[Answer]:
+    def prefetcher(self, window: SceneWindow, on_ready: OnReady) -> ScenePrefetcher:
+        """Return what prepares contexts for what a player types in a window."""
+        return ScenePrefetcher(
+            self._services,
+            self._minds,
+            window.player,
+            lambda: self._room(window.world, window.scene),
+            self._answerers,
+            on_ready,
+        )
+
+    async def speak(
+        self, speech: Speech, arrived: float, tell: Tell, sent: SentDraft | None = None
+    ) -> list[Answer]:
         """Store what a player says, and let those answer who do; return their answers.
 
         Args:
             arrived: the monotonic time at which it did.
             tell: is told what comes of it.
+            sent: what was prepared while it was typed.
 
         Raises:
             NotFound: there is no such world.
@@ -253,7 +272,8 @@ class Scenes:
             StorageUnavailable: nothing was stored; try again later, with the same id.
         """
         worlds = self._services.stores.worlds
-        world, scenes = await self._entered(speech)
+        room = await self._entered(speech)
+        world = room.world
         floor = self._floor(speech.world, speech.scene)
         number = floor.said[speech.player] = floor.said.get(speech.player, 0) + 1
         if floor.reply is not None and floor.asked_by in (speech.player, ""):
@@ -272,8 +292,11 @@ class Scenes:
             arrived,
             duplicate=not new,
             asked_by=speech.player,
+            sent=sent,
         )
-        order = await self._order(exchange, world, scenes)
+        order = [] if new else await self._answered(exchange, room)
+        seed = sent.seed if sent is not None else speech.event.id
+        order = order or self._answerers(speech.event, speech.player, room, seed)
         async with floor.lock:
             for slug in order:
                 if floor.said.get(speech.player) != number:
@@ -346,17 +369,15 @@ class Scenes:
     async def _react(self, name: str, event: NewEvent, minds: Collection[str] = ()) -> None:
         """Let minds answer an event; of `minds`, if any are given."""
         try:
-            worlds = self._services.stores.worlds
-            world = await worlds.find(name)
-            scenes = await worlds.scenes(world)
-            scene = scenes.get(event.scene, NO_SCENE)
-            there = [player for player in (event.actor, *event.to) if player in scene.players]
-            player = next(iter([*there, *scene.players]), "")
+            room = await self._room(name, event.scene)
+            players = room.scene.players
+            there = [player for player in (event.actor, *event.to) if player in players]
+            player = next(iter([*there, *players]), "")
             arrived = self._services.runtime.clock.monotonic()
             exchange = _Exchange(
                 name, event, event.id, player, lambda _: None, arrived, True, accepted=True
             )
-            order = await self._order(exchange, world, scenes, minds)
+            order = self._answerers(event, player, room, event.id, minds)
             floor = self._floor(name, event.scene)
             async with floor.lock:
                 said = sum(floor.said.values())
@@ -367,18 +388,17 @@ class Scenes:
         except ForemindError as error:
             _log.warning("scene.not_reacted", reason=error.code)
 
-    async def _order(
-        self,
-        exchange: _Exchange,
-        world: World,
-        scenes: Mapping[str, Scene],
-        minds: Collection[str] = (),
+    def _answerers(
+        self, event: NewEvent, player: str, room: Room, seed: str, minds: Collection[str] = ()
     ) -> list[str]:
-        """Return who answers what happened, in order; of `minds`, if any are given."""
-        event = exchange.event
-        scene = scenes.get(event.scene, NO_SCENE)
-        companions = await self._services.stores.companions.named(list(scene.minds))
-        audience = audience_of(event, scenes, world.rules.ranges, companions)
+        """Return who answers what happens, in order; of `minds`, if any are given.
+
+        Args:
+            player: whose minds answer, of characters that have one for each player.
+            seed: what chance is drawn from.
+        """
+        scene, companions = room.scene, room.companions
+        audience = audience_of(event, room.scenes, room.world.rules.ranges, companions)
         present = {
             slug: companions[slug].name
             for slug in scene.minds
@@ -386,10 +406,24 @@ class Scenes:
             and Witness("mind", slug) in audience
             and slug != event.actor
             and (not minds or slug in minds)
-            and (exchange.player or companions[slug].settings.mind == "world")
+            and (player or companions[slug].settings.mind == "world")
         }
-        last = self._floor(world.name, scene.name).last_speaker
-        return answering(scene.turn_order, event.text, event.to, present, last, event.id)
+        last = self._floor(room.world.name, scene.name).last_speaker
+        return answering(scene.turn_order, event.text, event.to, present, last, seed)
+
+    async def _answered(self, exchange: _Exchange, room: Room) -> list[str]:
+        """Return who has answered what happened, in order."""
+        ids = {reply_event_id(exchange.event.id, slug): slug for slug in room.scene.minds}
+        stored = await self._services.stores.worlds.events(room.world, list(ids))
+        return [ids[event.id] for event in stored]
+
+    async def _room(self, world_name: str, scene_name: str) -> Room:
+        worlds = self._services.stores.worlds
+        world = await worlds.find(world_name)
+        scenes = await worlds.scenes(world)
+        scene = scenes.get(scene_name, NO_SCENE)
+        companions = await self._services.stores.companions.named(list(scene.minds))
+        return Room(world, scenes, scene, companions)
 
     async def _answer(self, exchange: _Exchange, floor: _Floor, slug: str) -> None:
         """Let a mind answer, and store what it says as an event that it witnesses with others."""
@@ -399,11 +433,12 @@ class Scenes:
         said = _reply_to(event, slug)
         if exchange.duplicate and await self._repeated(exchange, world, said):
             return
-        mind = await self._minds.mind(world, slug, exchange.player or None, event.scene)
+        mind = await self._minds.mind(world, slug, exchange.player or None, event.scene, event.id)
         if event.id.count(_ACTION) >= _MAX_STEPS:
             mind = replace(mind, offer=Offer())
         await services.chat_models.prepare(mind.policy.chat_model)
-        thought = await self._minds.react(mind, event.text)
+        sent = exchange.sent
+        thought = await self._minds.react(mind, event.text, None if sent is None else sent.recall)
         listeners = await self._listeners(world, said, mind.companion, exchange)
 
         def emit(told: Event) -> None:
@@ -424,7 +459,7 @@ class Scenes:
             clock,
         )
         floor.reply, floor.asked_by = reply, exchange.asked_by
-        self._accept(exchange, "miss")
+        self._accept(exchange, thought.recalled.outcome)
         emit(ResponseCreated(response_id=reply.id, message_id=exchange.id, companion=slug))
         reply.open_gate(lambda spoken: tell_sentence(reply.id, spoken))
         result = await reply.result()
@@ -442,9 +477,8 @@ class Scenes:
         for action in actions:
             emit(_requested(reply.id, slug, action))
         emit(_done(exchange, reply.id, slug, result, used, clock.monotonic()))
-        memories = [
-            memory_view(memory, thought.mind.now, prompt.language) for memory in prompt.memories
-        ]
+        shown = prompt.memories if mind.is_private else ()
+        memories = [memory_view(memory, mind.now, prompt.language) for memory in shown]
         exchange.answers.append(Answer(slug, result, memories, sentences, actions))
         _log.info("scene.answered", companion=slug, status=result.status, chars=len(result.text))
 
@@ -559,13 +593,11 @@ class Scenes:
         exchange.answers.append(Answer(slug, result, actions=actions))
         return True
 
-    async def _entered(self, speech: Speech) -> tuple[World, Mapping[str, Scene]]:
-        """Return the world and its scenes, in one of which the player is with all addressees."""
-        worlds = self._services.stores.worlds
-        world = await worlds.find(speech.world)
-        scenes = await worlds.scenes(world)
-        scene = scenes.get(speech.scene)
-        if scene is None:
+    async def _entered(self, speech: Speech) -> Room:
+        """Return the scene, in which the player is with all addressees."""
+        room = await self._room(speech.world, speech.scene)
+        scene = room.scene
+        if speech.scene not in room.scenes:
             raise InvalidMessage("scene: expected a scene of this world", param="scene")
         if speech.player not in scene.players:
             raise NotAllowed("scene: expected one that the player is in", param="scene")
@@ -575,7 +607,7 @@ class Scenes:
                 raise InvalidMessage(
                     "to: expected players and minds that are in the scene", param="to"
                 )
-        return world, scenes
+        return room
 
     async def _happens(self, speech: Speech, world: World) -> bool:
         """Store what a player says; return False if it is stored already."""
@@ -585,7 +617,7 @@ class Scenes:
                 _, (is_new,) = await worlds.report(world.name, [speech.event], now, since=world)
                 return is_new
             # Something was undone or forgotten: perhaps who the player is, too.
-            world, _ = await self._entered(speech)
+            world = (await self._entered(speech)).world
         _, (is_new,) = await worlds.report(world.name, [speech.event], now, since=world)
         return is_new
 

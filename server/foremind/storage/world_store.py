@@ -641,9 +641,10 @@ class WorldStore:
         )
         return [row["event_id"] for row in rows]
 
-    async def unfinished(self, mind: int) -> list[int]:
-        """Return the turns of a mind that wait to become memories."""
-        rows = await self._database.rows("unfinished_perceptions", mind)
+    async def unfinished(self, mind: int, besides: str | None) -> list[int]:
+        """Return the turns of a mind that wait to become memories, besides that of an event."""
+        reader = self._database.for_relationship(mind)
+        rows = await reader.rows("unfinished_perceptions", mind, besides)
         return [row["turn_id"] for row in rows]
 
     async def perceptions(self, mind: int, limit: int) -> list[Perception]:

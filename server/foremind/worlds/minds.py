@@ -1,6 +1,6 @@
 """Minds: what characters of a world know. A mind perceives what it witnessed when somebody asks."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -25,11 +25,15 @@ from foremind.runtime.services import RuntimeServices
 from foremind.storage.stores import Stores
 from foremind.storage.world_store import World
 from foremind.typeahead.context_builder import ContextServices, RetrievalScope
-from foremind.typeahead.context_cache import CacheKey, PreparedContext
-from foremind.typeahead.draft_lore import lore_for
+from foremind.typeahead.context_cache import CacheKey
+from foremind.typeahead.draft_lore import NO_HISTORY, has_lorebook, lore_for, mark_of, no_lore
 from foremind.typeahead.prefetch_policy import normalise
+from foremind.typeahead.prefetcher import ContextAtEnter
 from foremind.typeahead.prompt_builder import ConversationSnapshot, build_prompt
 from foremind.worlds.narration import Names, narrate, spoken
+
+#: Returns what was prepared for a text that a mind answers, None if nothing was.
+Recall = Callable[["Mind", str], Awaitable[ContextAtEnter | None]]
 
 _LINES = 4  # of what was witnessed that count as one memory of a conversation
 _BATCH = 256  # events that are perceived in one transaction
@@ -52,13 +56,18 @@ class Mind:
     around: Surroundings
     offer: Offer | None
 
+    @property
+    def is_private(self) -> bool:
+        """Whether it is of one player alone, and knows nothing that others told it."""
+        return bool(self.companion.settings.mind == "player")
+
 
 @dataclass(frozen=True, slots=True)
 class Thought:
     """What a mind's model is given for a draft, and what was recalled for that."""
 
     mind: Mind
-    context: PreparedContext
+    recalled: ContextAtEnter
     assembled: AssembledPrompt
 
 
@@ -85,13 +94,22 @@ class Minds:
         self._ingester = ingester
 
     async def mind(
-        self, world: World, slug: str, player: str | None, scene: str = "", *, met: bool = True
+        self,
+        world: World,
+        slug: str,
+        player: str | None,
+        scene: str = "",
+        answering: str | None = None,
+        *,
+        met: bool = True,
     ) -> Mind:
         """Return a mind that has perceived all that it witnessed by now.
 
         Args:
             player: whose mind it is, of a character that has one for each player.
             scene: where it is asked, if it is there.
+            answering: the event that it answers, which it remembers in the background: it is what
+                its prompt ends with.
             met: whether the player must be in a scene of the world, or have been.
 
         Raises:
@@ -107,10 +125,12 @@ class Minds:
                 "player: expected the id of one, as this companion has a mind for each",
                 param="player",
             )
-        relationship_id = await self._perceived(world, base, player, met=met)
+        relationship_id = await self._perceived(world, base, player, answering, met=met)
         relationship = await self._stores.relationships.find_any(relationship_id)
         settings = effective_settings(base.settings, relationship.settings, self._runtime.settings)
-        perceptions = await self._stores.worlds.perceptions(relationship_id, MAX_TURNS)
+        # What it answers comes after its history.
+        limit = MAX_TURNS + (answering is not None)
+        perceptions = await self._stores.worlds.perceptions(relationship_id, limit)
         policy = _policy_for(settings, self._runtime.settings)
         there = await self._scene_of(world, slug, player, scene)
         allowed = [
@@ -152,31 +172,40 @@ class Minds:
         Raises:
             Overloaded: the embedding queue is full.
         """
-        prepared = await self._recalled(mind, draft, priority)
+        recalled = await self._recalled(mind, mind.history, draft, priority)
         message = draft
         if speaker:
             message = without_tags(spoken(speaker, draft, await self.names()))
-        return _thought(mind, prepared, mind.history, message)
+        return _thought(mind, recalled, mind.history, message)
 
-    async def react(self, mind: Mind, text: str, priority: Priority = Priority.ENTER) -> Thought:
+    async def react(self, mind: Mind, text: str, recall: Recall | None = None) -> Thought:
         """Return what a mind's model is given for the last thing that it perceived.
 
         Args:
             text: what is recalled for; that of what it reacts to.
+            recall: returns what was prepared for the text, None if nothing was.
 
         Raises:
             Overloaded: the embedding queue is full.
         """
-        prepared = await self._recalled(mind, text, priority)
         *before, last = mind.history or [PastTurn("user", text)]
-        return _thought(mind, prepared, before, last.content)
+        recalled = None if recall is None else await recall(mind, text)
+        if recalled is None:
+            recalled = await self._recalled(mind, before, text, Priority.ENTER)
+        return _thought(mind, recalled, before, last.content)
 
-    async def _recalled(self, mind: Mind, text: str, priority: Priority) -> PreparedContext:
-        scope = self._scope(mind)
-        return await self._context.builder.prepare(normalise(text), lambda: scope, priority)
+    async def _recalled(
+        self, mind: Mind, before: Sequence[PastTurn], text: str, priority: Priority
+    ) -> ContextAtEnter:
+        prepared = await self._context.builder.prepare(
+            normalise(text), lambda: self.scope(mind, before), priority
+        )
+        return ContextAtEnter(prepared, prepared.standing, "miss", prepared.lore)
 
-    def _scope(self, mind: Mind) -> RetrievalScope:
+    def scope(self, mind: Mind, before: Sequence[PastTurn]) -> RetrievalScope:
+        """Return what a mind searches for what is said after some turns."""
         relationship, companion, policy = mind.relationship, mind.companion, mind.policy
+        layers = self._context.layer_cache.get(relationship.id)
         return RetrievalScope(
             relationship.id,
             companion.id,
@@ -184,12 +213,13 @@ class Minds:
             "",
             CacheKey(
                 memory_version=relationship.memory_version,
-                layers_version=-1,
+                layers_version=-1 if layers is None else layers.version,
                 companion_version=companion.version,
                 model="",
                 embedding=self._context.embedder.manifest.fingerprint,
                 recall_policy=policy.recall,
                 layer_policy=policy.layers,
+                history=mark_of(before) if has_lorebook(companion) else NO_HISTORY,
             ),
             UTC,
             lore=partial(
@@ -198,14 +228,22 @@ class Minds:
                 companion,
                 policy.layers,
                 macro_values(companion, NO_NAME, mind.world.name),
-                mind.history,
-            ),
+                before,
+            )
+            if has_lorebook(companion)
+            else no_lore,
             now=mind.now,
             around=mind.around,
         )
 
     async def _perceived(
-        self, world: World, companion: Companion, player: str | None, *, met: bool
+        self,
+        world: World,
+        companion: Companion,
+        player: str | None,
+        answering: str | None,
+        *,
+        met: bool,
     ) -> int:
         """Let a mind perceive all that it witnessed; return its relationship."""
         worlds = self._stores.worlds
@@ -217,7 +255,7 @@ class Minds:
             await self._begin(past)
             seq = await worlds.perceived_seq(mind)
         await self._perceive(mind, seq or 0, past)
-        await self._remember(mind)
+        await self._remember(mind, answering)
         return mind
 
     async def _through_time(
@@ -283,6 +321,8 @@ class Minds:
                 event.vector if event.vector is not None else made[event.key] for event in events
             ]
             await worlds.perceive(mind, events, vectors, partial(narrate, names=names), now)
+            if len(events) < _BATCH:
+                return
             after = events[-1].key.seq
 
     async def names(self) -> Names:
@@ -290,22 +330,22 @@ class Minds:
         companions = await self._stores.companions.list()
         return Names({companion.slug: companion.name for companion in companions})
 
-    async def _remember(self, mind: int) -> None:
-        """Make memories of what a mind has perceived, and wait for it."""
-        if turns := await self._stores.worlds.unfinished(mind):
+    async def _remember(self, mind: int, besides: str | None = None) -> None:
+        """Make memories of what a mind has perceived besides an event, and wait for it."""
+        if turns := await self._stores.worlds.unfinished(mind, besides):
             await self._ingester.ingest_turns(mind, turns)
 
 
 def _thought(
-    mind: Mind, prepared: PreparedContext, history: Sequence[PastTurn], message: str
+    mind: Mind, recalled: ContextAtEnter, history: Sequence[PastTurn], message: str
 ) -> Thought:
     assembled = build_prompt(
         mind.companion,
         mind.policy.layers,
         ConversationSnapshot(NO_NAME, history, mind.now, around=mind.around, offer=mind.offer),
-        prepared.standing,
-        prepared,
+        recalled.standing,
+        recalled.context,
         message,
-        prepared.lore,
+        recalled.lore,
     )
-    return Thought(mind, prepared, assembled)
+    return Thought(mind, recalled, assembled)

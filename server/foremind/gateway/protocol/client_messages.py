@@ -100,9 +100,14 @@ class SessionUpdate(Struct, frozen=True, tag="session.update"):
 
 
 class DraftUpdate(Struct, frozen=True, tag="draft.update"):
-    """The complete current draft."""
+    """The complete current draft.
+
+    In a scene, `to` and `volume` are those with which it will be sent, as far as they are known.
+    """
 
     text: str
+    to: Identifier | Annotated[list[Identifier], Meta(max_length=100)] | None = None
+    volume: Volume = "say"
     event_id: Identifier | None = None
 
 
