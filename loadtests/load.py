@@ -1,6 +1,10 @@
-"""`make load`: run typists against a new server; write a report to loadtests/results/."""
+"""`make load`: typists on a new server, each with a companion and then in scenes with four.
+
+A report is written to loadtests/results/.
+"""
 
 import argparse
+import asyncio
 import json
 import os
 import subprocess
@@ -10,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from foremind.app.configuration import load_settings
-from foremind_eval.processes.server_process import running_server
+from foremind.app.core import core
+from foremind.domain.companion import CompanionFile
+from foremind.domain.settings.settings import CompanionSettings, Settings
+from foremind_eval.processes.server_process import cpu_s, running_server
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
+_MINDS = ("ada", "ben", "cleo", "dora")  # before `wren`, by their names
 
 
 def main() -> None:
@@ -21,53 +29,94 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--typists", type=int, default=40)
     parser.add_argument("--seconds", type=int, default=120)
+    parser.add_argument("--scenes", type=int, default=20)
     options = parser.parse_args()
     settings = load_settings()
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="load-", dir=settings.data_dir) as scratch:
-        path = Path(scratch) / "report.json"
-        with running_server(settings.in_scratch(Path(scratch))) as (url, _):
-            _run_locust(url.removesuffix("/v1/ws"), options.typists, options.seconds, path)
-        report = json.loads(path.read_text())
-    report = {"typists": options.typists, "seconds": options.seconds, **report}
+    report: dict[str, Any] = {
+        "typists": options.typists,
+        "seconds": options.seconds,
+        "scenes": options.scenes,
+        "one_to_one": _load(settings, options, scenes=0),
+        "in_scenes": _load(settings, options, scenes=options.scenes),
+    }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "load.json").write_text(json.dumps(report, indent=2) + "\n")
     text = _markdown(report)
     (RESULTS / "load.md").write_text(text)
     print(text)
-    if any(figure["errors"] for figure in report["figures"].values()):
+    parts = (report["one_to_one"], report["in_scenes"])
+    if any(figure["errors"] for part in parts for figure in part["figures"].values()):
         sys.exit("There were errors.")
 
 
-def _run_locust(host: str, typists: int, seconds: int, report: Path) -> None:
+def _load(settings: Settings, options: argparse.Namespace, scenes: int) -> dict[str, Any]:
+    """Run typists on a new server; return what was measured."""
+    with tempfile.TemporaryDirectory(prefix="load-", dir=settings.data_dir) as scratch:
+        path = Path(scratch) / "report.json"
+        fresh = settings.in_scratch(Path(scratch))
+        asyncio.run(_put_minds(fresh))
+        with running_server(fresh) as (url, process):
+            before = cpu_s(process)
+            variables = {"FOREMIND_LOAD_REPORT": str(path), "FOREMIND_SCENES": str(scenes)}
+            _run_locust(url.removesuffix("/v1/ws"), options.typists, options.seconds, variables)
+            spent = cpu_s(process) - before
+        report: dict[str, Any] = json.loads(path.read_text())
+    sent = sum(report["contexts"].values()) or 1
+    return report | {"cpu_ms_per_message": round(spent / sent * 1000, 1)}
+
+
+async def _put_minds(settings: Settings) -> None:
+    """Create characters that have one mind for all players of a world."""
+    async with core(settings, say=lambda _: None) as parts:
+        for slug in _MINDS:
+            shared = CompanionSettings(mind="world")
+            await parts.stores.companions.put(
+                CompanionFile(slug, slug.title(), f"You are {slug.title()}.", settings=shared)
+            )
+
+
+def _run_locust(host: str, typists: int, seconds: int, variables: dict[str, str]) -> None:
     command = [sys.executable, "-m", "locust", "-f", str(HERE / "locustfile.py"), "--headless"]
     command += ["-u", str(typists), "-r", "10", "-t", f"{seconds}s", "--only-summary"]
     command += ["--host", host]
-    environment = os.environ | {"FOREMIND_LOAD_REPORT": str(report)}
-    subprocess.run(command, env=environment, check=False)
+    subprocess.run(command, env=os.environ | variables, check=False)
 
 
 def _markdown(report: dict[str, Any]) -> str:
-    total = sum(report["contexts"].values()) or 1
-    shares = ", ".join(
-        f"{name} {count / total:.0%}" for name, count in sorted(report["contexts"].items())
-    )
     lines = [
         "# Load",
         "",
         f"`make load`: {report['typists']} typists for {report['seconds']} seconds on one "
-        "machine, client and server on the same two cores, with the offline model. "
-        f"Contexts on Enter: {shares}.",
+        "machine, client and server on the same two cores, with the offline model; first each with "
+        f"one companion, then in {report['scenes']} scenes with four minds each.",
+        "",
+        *_table("One to one", report["one_to_one"]),
+        *_table("In scenes", report["in_scenes"]),
+    ]
+    return "\n".join(lines)
+
+
+def _table(title: str, report: dict[str, Any]) -> list[str]:
+    total = sum(report["contexts"].values()) or 1
+    shares = ", ".join(
+        f"{name} {count / total:.0%}" for name, count in sorted(report["contexts"].items())
+    )
+    return [
+        f"## {title}",
+        "",
+        f"Contexts on Enter: {shares}. CPU of the server: {report['cpu_ms_per_message']} ms a "
+        "message.",
         "",
         "| what | count | errors | p50 ms | p95 ms | p99 ms |",
         "|---|---|---|---|---|---|",
+        *(
+            f"| {name} | {figure['count']} | {figure['errors']} | {figure['p50_ms']:.2f} "
+            f"| {figure['p95_ms']:.2f} | {figure['p99_ms']:.2f} |"
+            for name, figure in sorted(report["figures"].items())
+        ),
+        "",
     ]
-    lines += [
-        f"| {name} | {figure['count']} | {figure['errors']} | {figure['p50_ms']:.2f} "
-        f"| {figure['p95_ms']:.2f} | {figure['p99_ms']:.2f} |"
-        for name, figure in sorted(report["figures"].items())
-    ]
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -6,6 +6,10 @@ They talk with the companion that FOREMIND_COMPANION names, by default `wren`. F
 the tokens for a server that requires them, separated by commas: typists take turns at them, and
 those with the same one are one user, whose rates and sessions are limited.
 
+FOREMIND_SCENES, a number, lets them meet in so many scenes of the world `load` instead, with up to
+four of the server's companions in each; a server that requires tokens wants one of scope `world`
+first.
+
 `make load` starts a server for this and writes a report. Locust runs on gevent, so the client is
 websocket-client; Foremind's own needs asyncio.
 """
@@ -16,6 +20,7 @@ import json
 import os
 import random
 import time
+import urllib.request
 import uuid
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -31,6 +36,8 @@ from typing_model import ENTER_AFTER_S, TYPISTS
 _numbers = itertools.count()
 _COMPANION = os.environ.get("FOREMIND_COMPANION") or "wren"
 _TOKENS = [token for token in os.environ.get("FOREMIND_TOKEN", "").split(",") if token]
+_SCENES = int(os.environ.get("FOREMIND_SCENES") or 0)
+_MAX_MINDS = 4  # in a scene
 _outcomes: Counter[str] = Counter()
 _times: defaultdict[str, list[float]] = defaultdict(list)  # bounded by the length of the run
 
@@ -59,10 +66,13 @@ class TypistUser(User):
         self.socket = websocket.create_connection(f"{self.host}/v1/ws", timeout=60)
         self.events: Queue[dict[str, Any]] = Queue()
         self.reader = gevent.spawn(self.read)
+        where: dict[str, Any] = {"companion": _COMPANION}
+        if _SCENES:
+            where = {"world": "load", "scene": f"scene-{number % _SCENES}"}
         who: dict[str, Any] = {"user": {"id": f"typist-{number}", "name": f"Typist {number}"}}
         if _TOKENS:
             who = {"token": _TOKENS[number % len(_TOKENS)]}
-        self.write({"type": "session.open", "companion": _COMPANION, **who})
+        self.write({"type": "session.open", **where, **who})
         self.expect("session.opened")
         self.report("session open", started)
 
@@ -135,6 +145,33 @@ class TypistUser(User):
             response_length=0,
             exception=error,
         )
+
+
+def _ask(host: str, method: str, path: str, body: Any = None) -> Any:
+    """Send a request to the server, with the first token; return its answer."""
+    url = host.replace("ws", "http", 1) + path
+    headers = {"content-type": "application/json"}
+    if _TOKENS:
+        headers["authorization"] = f"Bearer {_TOKENS[0]}"
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, headers, method=method)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+@events.test_start.add_listener  # type: ignore[untyped-decorator]
+def make_scenes(environment: Any, **_: Any) -> None:
+    """Create the scenes, with every typist in one."""
+    if not _SCENES:
+        return
+    known = _ask(environment.host, "GET", "/v1/companions")
+    minds = [companion["slug"] for companion in known][:_MAX_MINDS]
+    _ask(environment.host, "PUT", "/v1/worlds/load", {})
+    typists = range(environment.parsed_options.num_users)
+    for scene in range(_SCENES):
+        players = [f"typist-{number}" for number in typists if number % _SCENES == scene]
+        body = {"players": players, "minds": minds}
+        _ask(environment.host, "PUT", f"/v1/worlds/load/scenes/scene-{scene}", body)
 
 
 @events.quitting.add_listener  # type: ignore[untyped-decorator] # locust has no types

@@ -4,6 +4,7 @@ Every typist is a separate player with a thousand memories, types recorded sente
 recorded intervals between keys, and presses Enter a fixed time after the last key: of each sentence
 as it was typed, and without the sign at its end, as many write in a chat. This runs with eager
 prefetch and with pauses only; the same typing without Enter measures the CPU time of prefetching.
+Then as many type in scenes of their own, each with four minds that know everybody.
 """
 
 import argparse
@@ -14,16 +15,19 @@ import random
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+import httpx2
 import psutil
 
 from foremind.app.configuration import load_settings
 from foremind.app.core import core
-from foremind.domain.settings.settings import Settings
+from foremind.domain.companion import CompanionFile
+from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind_client import Client, connect
 from foremind_eval.processes.server_process import running_server
 from foremind_eval.seeding import fill
@@ -36,6 +40,7 @@ _INDEX_LOAD_S = 2.0  # long enough for a session's index to be loaded
 _STAGGER_S = 5.0  # typists start within this time
 _NEVER_SENT_MS = 200.0  # after the last key of a draft that is discarded
 _CHARS = 60  # length of message that CPU time is reported for
+_MINDS = ("ada", "ben", "cleo", "dora")
 
 
 def main() -> None:
@@ -61,6 +66,7 @@ def main() -> None:
         report: dict[str, Any] = {
             "typists": options.typists,
             "recordings": len(recordings),
+            "scenes": _in_scenes(seeded, options, recordings),
             "eager": _replay(seeded, options, recordings, options.enter_ms, eager=True),
             "pauses only": _replay(seeded, options, recordings, options.enter_ms[-1:], eager=False),
         }
@@ -74,6 +80,28 @@ async def _seed(settings: Settings) -> None:
         await fill(
             parts, parts.runtime.clock.now(), own=0, others=_MAX_TYPISTS * _MEMORIES_PER_TYPIST
         )
+        for slug in _MINDS:
+            settings_of_mind = CompanionSettings(mind="world")
+            await parts.stores.companions.put(
+                CompanionFile(slug, slug.title(), f"You are {slug}.", settings=settings_of_mind)
+            )
+
+
+def _in_scenes(
+    settings: Settings, options: argparse.Namespace, recordings: list[list[Recording]]
+) -> dict[str, Any]:
+    """Let typists talk to one companion, and then in scenes; each with memories of that only."""
+    report = {}
+    with running_server(settings) as (url, process):
+        for name, in_scenes in (("one to one", False), ("scenes of four minds", True)):
+            typing = partial(_run_typists, url, options, recordings, process, in_scenes=in_scenes)
+            measured = asyncio.run(typing(enter_ms=options.enter_ms[-1]))
+            unsent = asyncio.run(typing(enter_ms=None))
+            report[name] = _summary(measured) | {
+                "cpu_ms_per_message": round(measured.cpu_s / measured.sent * 1000, 1),
+                "typing_cpu_ms_per_draft": round(unsent.cpu_s / unsent.drafts * 1000, 1),
+            }
+    return report
 
 
 def _replay(
@@ -100,7 +128,7 @@ def _replay(
 
 
 def _summary(measured: "_Measurements") -> dict[str, Any]:
-    total = sum(measured.outcomes.values())
+    total = measured.sent
     cuts = quantiles(measured.ready_ms, n=100)
     return {
         "sent": total,
@@ -123,7 +151,13 @@ class _Measurements:
         self.ready_ms: list[float] = []
         self.errors = 0
         self.chars = 0
+        self.drafts = 0
         self.cpu_s = 0.0
+
+    @property
+    def sent(self) -> int:
+        """The number of messages that were answered."""
+        return sum(self.outcomes.values())
 
 
 async def _run_typists(
@@ -132,8 +166,15 @@ async def _run_typists(
     recordings: list[list[Recording]],
     process: psutil.Process,
     enter_ms: float | None,
+    *,
+    in_scenes: bool | None = None,
 ) -> _Measurements:
-    """Have every typist type; Enter follows `enter_ms` after the last key, or never."""
+    """Have every typist type; Enter follows `enter_ms` after the last key, or never.
+
+    Args:
+        in_scenes: whether each is in a scene, or talks to one companion, without earlier memories;
+            None: to the one that is seeded.
+    """
     measured = _Measurements()
     async with asyncio.TaskGroup() as group:
         connected = asyncio.Barrier(options.typists + 1)
@@ -141,7 +182,8 @@ async def _run_typists(
             sentences = list(recordings[number % len(recordings)])
             random.Random(number).shuffle(sentences)
             sentences = list(itertools.islice(itertools.cycle(sentences), options.sentences))
-            group.create_task(_typist(url, number, sentences, enter_ms, measured, connected))
+            open_ = partial(_open, url, number, in_scenes=in_scenes)
+            group.create_task(_typist(url, number, sentences, enter_ms, measured, connected, open_))
         await connected.wait()
         before = process.cpu_times()
     after = process.cpu_times()
@@ -156,10 +198,10 @@ async def _typist(
     enter_ms: float | None,
     measured: _Measurements,
     connected: asyncio.Barrier,
+    open_: Callable[[Client], Awaitable[object]],
 ) -> None:
     async with connect(url) as client:
-        # As a shipped client where nobody looks at contexts.
-        await client.open_session("seeded", user_id=f"neighbour {number}", name="N", contexts=False)
+        await open_(client)
         answered = asyncio.Event()
         reader = asyncio.create_task(_read(client, measured, answered))
         await asyncio.sleep(_INDEX_LOAD_S)
@@ -168,6 +210,7 @@ async def _typist(
         for recording in sentences:
             await _type(client, recording)
             measured.chars += len(recording.text)
+            measured.drafts += 1
             await asyncio.sleep((_NEVER_SENT_MS if enter_ms is None else enter_ms) / 1000)
             if enter_ms is not None:
                 answered.clear()
@@ -176,6 +219,24 @@ async def _typist(
             else:
                 await client.send_raw({"type": "draft.clear"})
         reader.cancel()
+
+
+async def _open(url: str, number: int, client: Client, *, in_scenes: bool | None) -> None:
+    """Begin to talk, as a shipped client where nobody looks at contexts."""
+    if not in_scenes:
+        companion, user = ("seeded", "neighbour") if in_scenes is None else (_MINDS[0], "newcomer")
+        await client.open_session(companion, user_id=f"{user} {number}", name="N", contexts=False)
+        return
+    player, scene = f"player {number}", f"room {number}"
+    address = url.replace("ws://", "http://").replace("/v1/ws", "/v1/worlds/vale")
+    async with httpx2.AsyncClient(base_url=address, timeout=60.0) as http:
+        (await http.put("", json={})).raise_for_status()
+        there = {"players": [player], "minds": _MINDS, "turn_order": {"replies": 1}}
+        (await http.put(f"/scenes/{scene}", json=there)).raise_for_status()
+    opening = {"type": "session.open", "world": "vale", "scene": scene, "contexts": False}
+    await client.send_raw(opening | {"user": {"id": player, "name": "N"}})
+    while (await client.next_event())["type"] != "scene.state":
+        pass
 
 
 async def _type(client: Client, recording: Recording) -> None:
