@@ -1,7 +1,9 @@
 extends Node
-## A conversation with a companion of Foremind, for an autoload named Foremind.
+## A conversation with a companion of Foremind, or in a scene of a world, for an autoload named
+## Foremind.
 ##
-## A lost connection is resumed, and a message is sent again until the server has stored it.
+## A lost connection is resumed, or the scene joined again, and a message is sent again until the
+## server has stored it.
 ## Redirects to other gateways are not followed: any gateway serves any session.
 
 ## Every event of the server, as the contract describes it. Its numbers are floats, as in any JSON.
@@ -17,6 +19,7 @@ const MAX_DOUBLINGS := 16  # more than reach the last delay
 const RESUBMIT_S := 1.0  # after a retryable error
 const ANSWER_TIMEOUT_S := 30.0  # to open a session, or to store a message
 const MAX_UNACCEPTED := 16  # messages kept for sending again
+const MAX_REPORTS := 8  # requests for one report
 const MAX_FRAME_BYTES := 65536  # the server closes connections that exceed it
 const INBOUND_BYTES := 1048576  # `session.opened` may hold thirty long turns
 const FINAL_CODES: Array[int] = [4400, 4401, 4403, 4409]
@@ -25,6 +28,9 @@ const FINAL_CODES: Array[int] = [4400, 4401, 4403, 4409]
 var url := "ws://127.0.0.1:8770/v1/ws"
 ## The slug of the companion.
 var companion := ""
+## In place of a companion, a world, and the scene of it that is joined.
+var world := ""
+var scene := ""
 ## A signed token; empty where the server runs open. It is read for every connection.
 var token := ""
 ## Who plays, where there is no token.
@@ -46,7 +52,7 @@ var _failures := 0  # in a row
 var _opened_ms := 0
 var _retry_s := 0.0  # until the next attempt
 var _silent_s := 0.0  # for which an answer has been awaited
-var _draft := ""
+var _draft := {}
 var _draft_s := -1.0  # until the draft is told; negative if there is none
 var _unaccepted := {}  # message id -> its message, in order
 var _resubmit_s := {}  # message id -> seconds until it is sent again
@@ -75,6 +81,10 @@ func _process(delta: float) -> void:
 func open() -> void:
 	if _socket != null:
 		return
+	var joins := not (world.is_empty() and scene.is_empty())
+	if companion.is_empty() != joins or world.is_empty() != scene.is_empty():
+		push_error("Foremind: companion: expected the slug of a companion, or world and scene")
+		return
 	_wanted = true
 	_dial()
 
@@ -88,8 +98,9 @@ func close() -> void:
 
 
 ## Tell the whole draft as it now stands; call it whenever the text changes.
-func type(text: String) -> void:
-	_draft = text
+## `optional` is as of `send`, as far as it is known.
+func type(text: String, optional := {}) -> void:
+	_draft = Protocol.draft_update(text, optional)
 	if _draft_s < 0.0:
 		_draft_s = MERGE_S
 
@@ -102,6 +113,7 @@ func clear() -> void:
 
 ## Send a message, and again after a lost connection until the server has stored it. Returns its id,
 ## or an empty text, with an error in the log, if it fits no frame or too many others wait.
+## In a scene, `optional` may say to whom it is said ("to") and how loud ("volume").
 func send(text: String, optional := {}) -> String:
 	return _keep(Protocol.message_send(_new_id(), text, optional))
 
@@ -127,10 +139,37 @@ func cancel(response_id: String) -> void:
 	_write(Protocol.response_cancel(response_id))
 
 
+## Tell a mind what came of an action, as the game server of its world; the first result counts.
+## Returns what `action.accepted`, or an error, has as `event_id`; otherwise as `send`.
+func answer_action(id: String, result: Variant) -> String:
+	return _keep(Protocol.action_result(id, result))
+
+
+## Report what happens in the world, as its game server; also without a connection. `await` it: it
+## returns the stored "events", or an "error" with "code" and "message". After a failure that may
+## pass it is sent again: no event is stored twice.
+func report(events: Array) -> Dictionary:
+	var body := JSON.stringify({"events": events})
+	var answer := {}
+	for failures: int in MAX_REPORTS:
+		answer = await _post_events(body)
+		var error: Dictionary = answer.get("error", {})
+		if not error.get("retryable", false) or failures == MAX_REPORTS - 1:
+			break
+		var least_s: Variant = error.get("retry_after_s")
+		var wait_s := randf() * _longest_retry_s(failures)
+		if least_s != null:
+			wait_s += float(least_s)
+		await get_tree().create_timer(wait_s).timeout
+	return answer
+
+
 ## Give the session a fresh token before the present one expires.
+## In a scene it holds from the next connection on.
 func renew(fresh_token: String) -> void:
 	token = fresh_token
-	_write(Protocol.session_update({"token": token}))
+	if world.is_empty():
+		_write(Protocol.session_update({"token": token}))
 
 
 func _wait_for_retry(delta: float) -> void:
@@ -155,12 +194,16 @@ func _dial() -> void:
 
 func _greet() -> void:
 	_greeted = true
-	var who := {"companion": companion, "contexts": contexts, "sentences": sentences}
+	var who := {"contexts": contexts, "sentences": sentences}
+	if world.is_empty():
+		who["companion"] = companion
+	else:
+		who.merge({"world": world, "scene": scene})
 	if token.is_empty():
 		who["user"] = {"id": user_id, "name": user_id if user_name.is_empty() else user_name}
 	else:
 		who["token"] = token
-	if not _session_id.is_empty():
+	if world.is_empty() and not _session_id.is_empty():
 		who["resume"] = {"session_id": _session_id, "seq": _seq}
 	_socket.send_text(JSON.stringify(Protocol.session_open(who)))
 
@@ -181,7 +224,9 @@ func _read(text: String) -> void:
 		_seq = int(event["seq"])
 	match event["type"]:
 		Protocol.MESSAGE_ACCEPTED:
-			_forget(event["id"])
+			_accept(event["id"])
+		Protocol.ACTION_ACCEPTED:
+			_forget(str(event["event_id"]))
 		Protocol.ERROR:
 			_take_error(event["error"])
 	event_received.emit(event)
@@ -237,9 +282,8 @@ func _tell_draft(delta: float) -> void:
 		return
 	_draft_s -= delta
 	if _draft_s < 0.0:
-		var message := Protocol.draft_update(_draft)
-		if _fits(message):
-			_write(message)
+		if _fits(_draft):
+			_write(_draft)
 
 
 func _submit_again(delta: float) -> void:
@@ -264,6 +308,15 @@ func _submit(id: String) -> void:
 	_write(_unaccepted[id])
 
 
+## The server has stored a message, or is answering it again.
+func _accept(message_id: String) -> void:
+	_forget(message_id)
+	for id: String in _unaccepted.keys():
+		var message: Dictionary = _unaccepted[id]
+		if message["type"] == "response.regenerate" and message["message_id"] == message_id:
+			_forget(id)
+
+
 func _forget(id: String) -> void:
 	_unaccepted.erase(id)
 	_resubmit_s.erase(id)
@@ -286,12 +339,35 @@ func _keep(message: Dictionary) -> String:
 	if _unaccepted.size() >= MAX_UNACCEPTED:
 		push_error("Foremind: at most %d messages may wait for the server" % MAX_UNACCEPTED)
 		return ""
-	var id: String = message["id"]
+	var is_result: bool = message["type"] == "action.result"
+	var id: String = _new_id() if is_result else message["id"]
 	message["event_id"] = id  # so that an error can be told to be about it
 	if not _fits(message):
-		push_error("Foremind: text: expected a message of at most %d bytes" % MAX_FRAME_BYTES)
+		var field := "result" if is_result else "text"
+		push_error("Foremind: %s: expected at most %d bytes" % [field, MAX_FRAME_BYTES])
 		return ""
-	_draft_s = -1.0
+	if not is_result:
+		_draft_s = -1.0
 	_unaccepted[id] = message
 	_submit(id)
 	return id
+
+
+func _post_events(body: String) -> Dictionary:
+	var address := "http" + url.left(url.rfind("/")).trim_prefix("ws")
+	var headers := PackedStringArray(["Content-Type: application/json"])
+	if not token.is_empty():
+		headers.append("Authorization: Bearer " + token)
+	var request := HTTPRequest.new()
+	request.timeout = ANSWER_TIMEOUT_S
+	add_child(request)
+	var parsed: Variant = null
+	var target := "%s/worlds/%s/events" % [address, world.uri_encode()]
+	if request.request(target, headers, HTTPClient.METHOD_POST, body) == OK:
+		var answered: Array = await request.request_completed
+		var content: PackedByteArray = answered[3]
+		parsed = JSON.parse_string(content.get_string_from_utf8())
+	request.queue_free()
+	if parsed is Dictionary and (parsed.has("events") or parsed.has("error")):
+		return parsed
+	return {"error": {"code": "unreachable", "message": "no answer", "retryable": true}}

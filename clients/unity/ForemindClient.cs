@@ -1,18 +1,20 @@
 using System;
 using System.Collections.Generic;
 using System.Diagnostics;
+using System.Threading.Tasks;
 
 namespace Foremind
 {
     /// <summary>
-    /// A conversation with a companion. Call <see cref="Poll"/> in every frame of a game: it raises all
+    /// A conversation with a companion, or in a scene of a world. Call <see cref="Poll"/> in every frame of a game: it raises all
     /// events. A client belongs to one thread, Unity's main thread for instance.
     /// </summary>
     /// <remarks>
     /// A lost connection is resumed: what was missed is raised then, once and in order. Where that
     /// cannot be, <c>session.opened</c> says <c>resumed: false</c> and gives the last turns instead.
     /// Of several gateways one serves a session: the client goes where <c>session.redirect</c> says,
-    /// and comes back where it cannot get there.
+    /// and comes back where it cannot get there. A scene is joined again: <c>scene.state</c> then gives
+    /// what happened last.
     /// </remarks>
     public sealed class ForemindClient
     {
@@ -21,7 +23,8 @@ namespace Foremind
         readonly Stopwatch _clock = Stopwatch.StartNew();
         readonly ForemindOutbox _outbox = new ForemindOutbox();
         readonly ForemindLink _link;
-        string _draft; // the newest that is not told yet
+        readonly ForemindOptions _options;
+        Dictionary<string, object> _draft; // the newest that is not told yet
         double _draftAt = double.PositiveInfinity; // when it is told
 
         /// <exception cref="ArgumentException">Naming the option that is missing.</exception>
@@ -29,6 +32,7 @@ namespace Foremind
         {
             if (options == null) throw new ArgumentNullException(nameof(options));
             options.Check();
+            _options = options;
             _link = new ForemindLink(options, _outbox);
         }
 
@@ -74,9 +78,13 @@ namespace Foremind
         /// Tell the whole draft as it now stands; call it whenever the text changes. One that fits no
         /// frame, or was typed while there is no connection, is not told.
         /// </summary>
-        public void Type(string text)
+        /// <param name="text">What the player has typed.</param>
+        /// <param name="to">As of <see cref="Send"/>, as far as it is known.</param>
+        /// <param name="volume">As of <see cref="Send"/>, as far as it is known.</param>
+        public void Type(string text, IEnumerable<string> to = null, string volume = null)
         {
-            _draft = text ?? throw new ArgumentNullException(nameof(text));
+            if (text == null) throw new ArgumentNullException(nameof(text));
+            _draft = ForemindProtocol.DraftUpdate(text, Speech(to, volume));
             if (double.IsPositiveInfinity(_draftAt)) _draftAt = Now + MergeS;
         }
 
@@ -96,13 +104,19 @@ namespace Foremind
         /// False: no memory is made of it, and it is erased with its session.
         /// </param>
         /// <param name="settings">Settings of this turn alone, by name.</param>
+        /// <param name="to">In a scene: whom it is said to, by id or slug; by default all.</param>
+        /// <param name="volume">In a scene: "whisper", "say" or "shout".</param>
         /// <returns>The message's id.</returns>
         /// <exception cref="InvalidOperationException">16 messages wait for the server.</exception>
         /// <exception cref="ArgumentException">It fits no frame of 64 KiB.</exception>
-        public string Send(string text, bool remember = true, Dictionary<string, object> settings = null)
+        public string Send(
+            string text, bool remember = true, Dictionary<string, object> settings = null,
+            IEnumerable<string> to = null, string volume = null)
         {
             if (text == null) throw new ArgumentNullException(nameof(text));
-            return Keep(ForemindProtocol.MessageSend(ForemindOutbox.NewId(), text, How(remember, settings)));
+            var how = How(remember, settings);
+            foreach (var member in Speech(to, volume)) how.Add(member.Key, member.Value);
+            return Keep(ForemindProtocol.MessageSend(ForemindOutbox.NewId(), text, how));
         }
 
         /// <summary>
@@ -147,6 +161,35 @@ namespace Foremind
         }
 
         /// <summary>
+        /// Tell a mind what came of an action, as the game server of its world; the first result counts. It
+        /// is kept and sent again as a message is.
+        /// </summary>
+        /// <param name="id">As in <c>action.requested</c>.</param>
+        /// <param name="result">In words, or what <see cref="ForemindJson"/> writes.</param>
+        /// <returns>What <c>action.accepted</c>, or an error, has as <c>event_id</c>.</returns>
+        /// <exception cref="InvalidOperationException">16 messages wait for the server.</exception>
+        /// <exception cref="ArgumentException">It fits no frame of 64 KiB.</exception>
+        public string AnswerAction(string id, object result)
+        {
+            if (id == null) throw new ArgumentNullException(nameof(id));
+            var message = ForemindProtocol.ActionResult(id, result);
+            _link.Submit(_outbox.Keep(message), Now);
+            return (string)message["event_id"];
+        }
+
+        /// <summary>
+        /// Report what happens in the world, as its game server; also without a connection. A failure that
+        /// may pass is tried again: no event is stored twice. WebGL has no requests for it.
+        /// </summary>
+        /// <returns>The <c>id</c> of each event, and whether it is a <c>duplicate</c>.</returns>
+        /// <exception cref="ForemindException">The server did not store them, or gave no answer.</exception>
+        public Task<List<object>> Report(IEnumerable<Dictionary<string, object>> events)
+        {
+            if (events == null) throw new ArgumentNullException(nameof(events));
+            return ForemindReport.Send(_options, events);
+        }
+
+        /// <summary>
         /// Tell what goes on in the session: what is not given stays, a flag of null goes. It holds for
         /// what is sent after it, and is told again after a lost connection until the server knows.
         /// </summary>
@@ -155,6 +198,14 @@ namespace Foremind
         {
             _outbox.SetState(task, flags);
             _link.Write(_outbox.StateFrame);
+        }
+
+        static Dictionary<string, object> Speech(IEnumerable<string> to, string volume)
+        {
+            var speech = new Dictionary<string, object>();
+            if (to != null) speech["to"] = new List<object>(to);
+            if (volume != null) speech["volume"] = volume;
+            return speech;
         }
 
         static Dictionary<string, object> How(bool remember, Dictionary<string, object> settings)
@@ -175,7 +226,7 @@ namespace Foremind
 
         void TellDraft()
         {
-            var frame = ForemindJson.Write(ForemindProtocol.DraftUpdate(_draft));
+            var frame = ForemindJson.Write(_draft);
             ForgetDraft();
             if (ForemindOutbox.Fits(frame)) _link.Write(frame);
         }

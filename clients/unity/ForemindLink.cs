@@ -165,12 +165,14 @@ namespace Foremind
             _reachBy = Never;
             var details = new Dictionary<string, object> { ["follow"] = true, ["redirected"] = _redirected };
             if (!_options.Contexts) details["contexts"] = false;
-            details["companion"] = _options.Companion;
+            if (_options.Companion != null) details["companion"] = _options.Companion;
+            if (_options.World != null) details["world"] = _options.World;
+            if (_options.Scene != null) details["scene"] = _options.Scene;
             if (_options.Sentences) details["sentences"] = true;
             if (_options.TimeZone != null) details["time_zone"] = _options.TimeZone;
             if (_token != null) details["token"] = _token;
             else details["user"] = User();
-            if (_sessionId != null)
+            if (_sessionId != null && _options.World == null) // a scene is joined again
             {
                 details["resume"] = new Dictionary<string, object> { ["session_id"] = _sessionId, ["seq"] = _seq };
             }
@@ -228,6 +230,9 @@ namespace Foremind
             {
                 case ForemindProtocol.MessageAccepted:
                     _outbox.Accept(received.Text("id"));
+                    break;
+                case ForemindProtocol.ActionAccepted:
+                    _outbox.Accept(received.Text("event_id"));
                     break;
                 case ForemindProtocol.SessionUpdated:
                     _outbox.Know(received.Text("event_id"));
@@ -330,8 +335,9 @@ namespace Foremind
 
         void RenewLater(double now)
         {
+            if (_options.TokenSource == null || _options.World != null) return;
             var sinceEpoch = DateTimeOffset.UtcNow.ToUnixTimeMilliseconds() / 1000.0;
-            if (_options.TokenSource != null) _renewAt = now + ForemindToken.RenewalDelay(_token, sinceEpoch);
+            _renewAt = now + ForemindToken.RenewalDelay(_token, sinceEpoch);
         }
 
         /// <summary>Give the session a fresh token before the one that it has expires.</summary>

@@ -12,6 +12,12 @@ namespace Foremind
         /// <summary>The slug of the companion.</summary>
         public string Companion { get; set; }
 
+        /// <summary>In place of a companion: the world, and the scene of it, that is joined.</summary>
+        public string World { get; set; }
+
+        /// <summary>See <see cref="World"/>.</summary>
+        public string Scene { get; set; }
+
         /// <summary>Who plays, where there is no token and the server runs open.</summary>
         public string UserId { get; set; }
 
@@ -24,7 +30,8 @@ namespace Foremind
         /// <summary>
         /// What gets a signed token, in place of one: it is called for every connection, and again
         /// before a token expires. Where it fails, it is called again like a connection that cannot be
-        /// made. It is called on the thread of <see cref="ForemindClient.Poll"/>.
+        /// made. It is called on the thread of <see cref="ForemindClient.Poll"/>, and for every request of
+        /// <see cref="ForemindClient.Report"/> on the thread of that.
         /// </summary>
         public Func<Task<string>> TokenSource { get; set; }
 
@@ -62,10 +69,13 @@ namespace Foremind
         /// <exception cref="ArgumentException">Naming the option that is missing.</exception>
         internal void Check()
         {
-            if (string.IsNullOrEmpty(Companion))
+            var joins = !string.IsNullOrEmpty(World) || !string.IsNullOrEmpty(Scene);
+            if (string.IsNullOrEmpty(Companion) != joins)
             {
-                throw new ArgumentException("Companion: expected the slug of a companion");
+                throw new ArgumentException("Companion: expected the slug of a companion, or World and Scene");
             }
+            if (joins && string.IsNullOrEmpty(World)) throw new ArgumentException("World: expected its name");
+            if (joins && string.IsNullOrEmpty(Scene)) throw new ArgumentException("Scene: expected its name");
             if (SocketUrl(Url) == null) throw new ArgumentException("Url: expected ws://HOST:PORT/v1/ws");
             if (UserId == null && Token == null && TokenSource == null)
             {

@@ -51,21 +51,24 @@ namespace Foremind
             {
                 throw new InvalidOperationException($"at most {MaxUnaccepted} messages may wait for the server");
             }
-            message["event_id"] = message["id"]; // so that an error can be told to be about it
+            var result = (string)message["type"] == "action.result";
+            var id = result ? NewId() : (string)message["id"];
+            message["event_id"] = id; // so that an error can be told to be about it
             var frame = ForemindJson.Write(message);
             if (!Fits(frame))
             {
-                throw new ArgumentException($"text: expected a message of at most {MaxFrameBytes} bytes");
+                var field = result ? "result" : "text";
+                throw new ArgumentException($"{field}: expected a message of at most {MaxFrameBytes} bytes");
             }
             var again = (string)message["type"] == "response.regenerate" ? (string)message["message_id"] : null;
-            _unaccepted.Add(new Unaccepted { Id = (string)message["id"], Regenerates = again, Frame = frame });
+            _unaccepted.Add(new Unaccepted { Id = id, Regenerates = again, Frame = frame });
             return frame;
         }
 
         /// <summary>Forget a message that the server has stored, or is answering again.</summary>
-        internal void Accept(string messageId)
+        internal void Accept(string id)
         {
-            _unaccepted.RemoveAll(message => message.Id == messageId || message.Regenerates == messageId);
+            if (id != null) _unaccepted.RemoveAll(message => message.Id == id || message.Regenerates == id);
         }
 
         /// <summary>Note an error about a message or about the state.</summary>

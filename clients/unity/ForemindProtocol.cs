@@ -9,6 +9,9 @@ namespace Foremind
     /// </summary>
     public static class ForemindProtocol
     {
+        /// <summary>Fields: id, duplicate, event_id.</summary>
+        public const string ActionAccepted = "action.accepted";
+
         /// <summary>Fields: response_id, id, name, arguments, companion.</summary>
         public const string ActionRequested = "action.requested";
 

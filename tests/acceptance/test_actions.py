@@ -9,7 +9,7 @@ from foremind_client import Client
 from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.acceptance.hosting import Host, hosting, put_minds
 from tests.acceptance.test_scenes import join, until
-from tests.conftest import StartServer, eventually_async
+from tests.conftest import StartServer
 from tests.unit.auth.test_access_tokens import SECRET, token
 
 GIVE: dict[str, Any] = {
@@ -64,10 +64,13 @@ async def test_a_mind_asks_for_an_action_and_is_told_the_result(
             assert shown["tools"] == offered.get("tools", [])
             (pending,) = (await host.request("GET", "/actions"))["requested"]
             assert (pending["id"], pending["mind"]) == (asked["id"], "mara")
-            await ana.send_raw(
-                {"type": "action.result", "id": asked["id"], "result": {"taken": True}}
-            )
-            await eventually_async(lambda: has_no_pending(host))
+            answer = {"type": "action.result", "id": asked["id"], "result": {"taken": True}}
+            for event_id, duplicate in (("e1", False), ("e2", True)):
+                await ana.send_raw(answer | {"event_id": event_id})
+                accepted = (await until(ana, "action.accepted"))[-1]
+                assert (accepted["id"], accepted["duplicate"]) == (asked["id"], duplicate)
+                assert accepted["event_id"] == event_id
+            assert await has_no_pending(host)
             prompt = await host.prompt("mara")
             assert 'Mara does this: give {"item":"rope"}' in prompt
             assert 'Result of give: {"taken":true}' in prompt

@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 
 from foremind_client import Conversation, Identity, Refused
+from foremind_eval.doubles.model_server import Script, scripted_model
+from tests.acceptance.hosting import hosting
+from tests.acceptance.test_actions import GIVE, declare
+from tests.acceptance.test_scenes import join
 from tests.conftest import ROOT, StartServer, eventually, owner_of
 from tests.faults.proxy import fault_proxy
 from tests.unit.auth.test_access_tokens import SECRET, token
@@ -52,6 +56,45 @@ async def test_a_game_server_hosts_a_tavern(start: StartServer) -> None:
     assert "[bo] wren: " in output
     assert "wren with ana knows of the map: True" in output
     assert "wren with bo knows of the map: False" in output
+
+
+async def test_a_game_plays_in_a_scene(start: StartServer) -> None:
+    """It whispers, reports and answers; what is sent again does not interrupt its own reply."""
+    release = asyncio.Event()
+    words = ["Here ", "you are. ", '[[give {"item": "rope"}]]']
+    script = Script(reply=lambda _: words, hold_before=release, hold_after=1)
+    async with scripted_model(script) as model:
+        server = await start(llm_url=model.url)
+        ana = Identity(world="vale", scene="tavern", user_id="ana")
+        async with hosting(server, "mara") as host:
+            await host.scene("tavern", players=["ana", "bo"], minds=["mara"])
+            await declare(host, GIVE)
+            async with Conversation(server.url, ana) as mind:
+                fire = {"id": "e1", "type": "event", "text": "The mill burns", "scene": "tavern"}
+                for duplicate in (False, True):
+                    assert await mind.report([fire]) == [{"id": "e1", "duplicate": duplicate}]
+                reply = mind.say("Have you a rope?", "m1", to="mara", volume="whisper")
+                events = mind.events()
+                while (await anext(events))["type"] != "response.output_text.delta":
+                    pass
+                again = await join(server, "ana")
+                await again.send("Have you a rope?", "m1", to="mara", volume="whisper")
+                for _ in range(5):  # it has arrived by then
+                    await host.request("GET")
+                release.set()
+                done = await reply
+                assert (done["status"], done["text"].strip()) == ("completed", "Here you are.")
+                while (asked := await anext(events))["type"] != "action.requested":
+                    pass
+                assert not (await mind.answer_action(asked["id"], {"taken": True}))["duplicate"]
+                with pytest.raises(Refused):
+                    await mind.answer_action("m1", "none")
+            prompt = await host.prompt("mara")
+            assert "The mill burns" in prompt
+            assert 'Result of give: {"taken":true}' in prompt
+        with pytest.raises(Refused):
+            async with Conversation(server.url, Identity(world="x", scene="y", user_id="ana")):
+                pass
 
 
 async def test_the_module_for_browsers_works_in_node_and_resumes(start: StartServer) -> None:

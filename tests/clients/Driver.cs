@@ -23,6 +23,11 @@ static class Driver
     {
         var options = (Dictionary<string, object>)ForemindJson.Read(arguments[1]);
         var mind = new ForemindClient(ClientOptions(arguments[0], options));
+        if (options.ContainsKey("offline"))
+        {
+            for (var line = Console.In.ReadLine(); line != null; line = Console.In.ReadLine()) Report(mind, line);
+            return;
+        }
         var state = ForemindState.Connecting;
         mind.Received += received =>
         {
@@ -45,6 +50,21 @@ static class Driver
         }
     }
 
+    static void Report(ForemindClient mind, string line)
+    {
+        var events = (List<object>)((Dictionary<string, object>)ForemindJson.Read(line))["report"];
+        var told = new Dictionary<string, object>();
+        try
+        {
+            told["reported"] = mind.Report(events.Cast<Dictionary<string, object>>()).GetAwaiter().GetResult();
+        }
+        catch (ForemindException error)
+        {
+            told["failed"] = error.Code;
+        }
+        Tell(told);
+    }
+
     static void Poll(ForemindClient mind)
     {
         try
@@ -59,7 +79,10 @@ static class Driver
 
     static ForemindOptions ClientOptions(string url, Dictionary<string, object> options)
     {
-        var result = new ForemindOptions { Url = url, Companion = "wren", UserId = "ana", FirstRetryS = 0.01 };
+        var result = new ForemindOptions { Url = url, UserId = "ana", FirstRetryS = 0.01 };
+        result.World = (string)Value(options, "world");
+        result.Scene = (string)Value(options, "scene");
+        if (result.World == null) result.Companion = "wren";
         if (options.TryGetValue("timeZone", out var zone)) result.TimeZone = (string)zone;
         if (options.TryGetValue("token", out var token)) result.Token = (string)token;
         if (options.TryGetValue("firstRetryMs", out var retry)) result.FirstRetryS = (double)retry / 1000;
@@ -127,14 +150,17 @@ static class Driver
             mind.Close();
             mind.Open();
         }
+        var how = Member(given, "how");
+        var to = ((List<object>)Value(how, "to"))?.Cast<string>();
+        var volume = (string)Value(how, "volume");
         if (given.TryGetValue("type", out var drafts))
         {
-            foreach (var draft in (List<object>)drafts) mind.Type(repeated(draft));
+            foreach (var draft in (List<object>)drafts) mind.Type(repeated(draft), to, volume);
         }
         if (given.TryGetValue("send", out var message))
         {
-            var how = Member(given, "how");
-            mind.Send(repeated(message), !how.ContainsKey("remember"), (Dictionary<string, object>)Value(how, "settings"));
+            var settings = (Dictionary<string, object>)Value(how, "settings");
+            mind.Send(repeated(message), !how.ContainsKey("remember"), settings, to, volume);
         }
         if (given.ContainsKey("state"))
         {
@@ -143,6 +169,7 @@ static class Driver
         }
         if (given.TryGetValue("cancel", out var response)) mind.Cancel((string)response);
         if (given.ContainsKey("clear")) mind.Clear();
+        if (given.TryGetValue("answer", out var action)) mind.AnswerAction((string)action, given["result"]);
         if (given.TryGetValue("edit", out var edited)) mind.Edit((string)edited, (string)given["text"]);
         if (given.TryGetValue("regenerate", out var answered)) mind.Regenerate((string)answered);
         if (given.TryGetValue("choose", out var chosen)) mind.Choose((string)chosen, (int)(double)given["index"]);

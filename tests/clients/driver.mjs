@@ -6,7 +6,9 @@ import { Foremind } from "../../clients/javascript/lib/foremind.js";
 
 const [url, , ws] = process.argv.slice(2);
 const { WebSocket } = ws ? await import(ws) : {};
-const { token, tokens, language, answerTimeoutMs, impatient, firstRetryMs = 10 } = JSON.parse(process.argv[3]);
+const {
+  token, tokens, language, answerTimeoutMs, impatient, firstRetryMs = 10, world, scene, offline,
+} = JSON.parse(process.argv[3]);
 const tell = (what) => console.log(JSON.stringify(what));
 const next = async () => {
   const following = tokens.length > 1 ? tokens.shift() : tokens[0];
@@ -14,7 +16,7 @@ const next = async () => {
   return following.token;
 };
 const mind = new Foremind({
-  companion: "wren", url, user: { id: "ana" }, token: token ?? (tokens && next), firstRetryMs,
+  ...(world ? { world, scene } : { companion: "wren" }), url, user: { id: "ana" }, token: token ?? (tokens && next), firstRetryMs,
   answerTimeoutMs, language, WebSocket,
 });
 const dispatch = mind.dispatchEvent.bind(mind);
@@ -25,7 +27,7 @@ mind.dispatchEvent = (event) => {
   dispatch(event);
   if (impatient && detail.state === "waiting") mind.connect();
 };
-mind.connect();
+if (!offline) mind.connect();
 for await (const line of createInterface({ input: process.stdin })) {
   try {
     run(JSON.parse(line));
@@ -36,11 +38,13 @@ for await (const line of createInterface({ input: process.stdin })) {
 }
 
 /** Do what a command says; with `times`, the text is repeated. */
-function run({ reopen, type = [], send, how, state, cancel, clear, times = 1 }) {
+function run({ reopen, type = [], send, how, state, cancel, clear, answer, result, report, times = 1 }) {
   if (reopen) mind.close(), mind.connect();
-  for (const text of type) mind.type(text.repeat(times));
+  for (const text of type) mind.type(text.repeat(times), how);
   if (send !== undefined) mind.send(send.repeat(times), how);
   if (state) mind.setState({ ...state, task: state.task?.repeat(times) });
   if (cancel) mind.cancel(cancel);
+  if (answer) mind.answerAction(answer, result);
+  if (report) mind.report(report).then((reported) => tell({ reported }), ({ code: failed }) => tell({ failed }));
   if (clear) mind.clear();
 }

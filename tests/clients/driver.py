@@ -27,8 +27,11 @@ async def main(url: str, options: dict[str, Any]) -> None:
             raise ValueError(entry["fails"])
         return entry["token"]
 
+    world = options.get("world")
     identity = Identity(
-        "wren",
+        None if world else "wren",
+        world=world,
+        scene=options.get("scene"),
         user_id="ana",
         token=options.get("token") or (token if tokens else None),
         language=options.get("language"),
@@ -46,6 +49,9 @@ async def main(url: str, options: dict[str, Any]) -> None:
         answer_timeout_s=options.get("answerTimeoutMs", 30_000) / 1000,
         on_lost=lost,
     )
+    if "offline" in options:
+        await run_commands(conversation)
+        return
     commands = asyncio.create_task(run_commands(conversation))
     try:
         async with conversation:
@@ -64,8 +70,13 @@ async def run_commands(conversation: Conversation) -> None:
     protocol = asyncio.StreamReaderProtocol(reader)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
     while line := await reader.readline():
+        command = json.loads(line)
         try:
-            run(conversation, json.loads(line))
+            if "report" in command:
+                report({"reported": await conversation.report(command["report"])})
+            run(conversation, command)
+        except Refused as refused:
+            report({"failed": refused.error["code"]})
         except (ValueError, OverflowError) as error:
             report({"type": "rejected", "message": str(error)})
 
@@ -74,7 +85,8 @@ def run(conversation: Conversation, command: dict[str, Any]) -> None:
     """Do what a command says; with `times`, the text is repeated."""
     times = command.get("times", 1)
     for draft in command.get("type", ()):  # within one moment, however busy the machine is
-        conversation.type(draft * times)
+        how = command.get("how", {})
+        conversation.type(draft * times, to=how.get("to"), volume=how.get("volume"))
     match command:
         case {"send": text}:
             conversation.send(text * times, **command.get("how", {}))
@@ -83,6 +95,8 @@ def run(conversation: Conversation, command: dict[str, Any]) -> None:
             conversation.set_state(task and task * times, state.get("flags"))
         case {"cancel": response_id}:
             conversation.cancel(response_id)
+        case {"answer": action_id, "result": result}:
+            conversation.answer_action(action_id, result)
         case {"clear": True}:
             conversation.clear()
 

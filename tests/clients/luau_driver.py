@@ -36,6 +36,7 @@ return function(encode, decode, request, guid, escape, wait)
 end
 """
 _WITH_VALUE = ("ask", "edit", "choose", "forget")
+_OF_HOSTS = ("report", "answerAction")
 
 
 def _runtime() -> Any:
@@ -116,8 +117,13 @@ def _tell(command: str, answer: Any, failure: Any) -> None:
         tell(forgotten=answer["memories"])
     elif command == "choose":
         tell(said=answer["reply"]["text"])
+    elif command == "report":
+        tell(reported=answer)
+    elif command == "answerAction":
+        tell(stored=answer)
     else:
-        tell(said=answer["replies"][0]["text"])
+        reply = answer["replies"][0]
+        tell(said=reply["text"], **({"actions": reply["actions"]} if "actions" in reply else {}))
 
 
 def main(url: str, options: dict[str, Any], commands: list[dict[str, Any]]) -> None:
@@ -127,17 +133,24 @@ def main(url: str, options: dict[str, Any], commands: list[dict[str, Any]]) -> N
     token = options.get("token")
     if "secret" in options:
         ((token,),) = [lua.load_chunk(_SECRET, name="secret")()[0](options["secret"])]
-    fields = {"url": f"{url}/", "companion": "wren", "token": token}
+    where: dict[str, Any] = {"companion": "wren"}
+    if "world" in options:
+        where = {"world": options["world"], "scene": options["scene"]}
+    fields = {"url": f"{url}/", "token": token, **where}
     (client,) = module.get("new")(_to_luau(lua, fields))
     player = {"id": "ana", "name": "Ana", "token": options.get("playerToken")}
     last: Any = None
     for command in commands:
         (name, value), *_ = command.items()
-        arguments = [_to_luau(lua, player)]
+        arguments = [] if name in _OF_HOSTS else [_to_luau(lua, player)]
         if name in ("edit", "regenerate", "choose"):
             arguments.append(last)
         if name in _WITH_VALUE:
             arguments.append(value * command.get("times", 1) if name == "ask" else value)
+        if name in _OF_HOSTS:
+            arguments.append(_to_luau(lua, value))
+        if "result" in command:
+            arguments.append(_to_luau(lua, command["result"]))
         if "how" in command:
             arguments.append(_to_luau(lua, command["how"]))
         results = [*map(_from_luau, client.get(name)(client, *arguments)), None, None]

@@ -1,4 +1,4 @@
-"""An HTTP server that replays recorded turns, request by request, and checks them by the API."""
+"""An HTTP server that replays recorded requests one by one, and checks them by the API."""
 
 import json
 from collections.abc import Iterator
@@ -17,6 +17,12 @@ from foremind.api.turn_shapes import (
     TurnAnswer,
     TurnBody,
 )
+from foremind.api.world_routes import (
+    ResultBody,
+    StoredWorldEvents,
+    StoredWorldEventView,
+    WorldEventsBody,
+)
 from tests.clients.placeholders import Placeholders
 
 Exchange = dict[str, Any]
@@ -26,6 +32,8 @@ _SHAPES: dict[str, tuple[Any, Any]] = {
     "/v1/turns/edit": (EditBody, TurnAnswer),
     "/v1/turns/regenerate": (RegenerateBody, TurnAnswer),
     "/v1/turns/choose": (ChooseBody, ChosenAnswer),
+    "/v1/worlds/vale/events": (WorldEventsBody, StoredWorldEvents),
+    "/v1/worlds/vale/results": (ResultBody, StoredWorldEventView),
 }
 
 

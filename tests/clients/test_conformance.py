@@ -14,12 +14,16 @@ from foremind_client.retry_delay import FIRST_RETRY_S, failures_after, max_retry
 from foremind_client.token_source import renewal_delay
 from foremind_eval.processes.server_process import free_port
 from tests.clients.client_output import ClientOutput, has_members
+from tests.clients.scripted_http import replaying
 from tests.clients.scripted_server import ScriptedServer, Step, playing
+from tests.clients.test_turn_clients import TURNS
 from tests.contract.check import check_event
 from tests.contract.conftest import npm_folder  # noqa: F401 - a fixture
 from tests.unit.auth.test_access_tokens import token
 
 HERE = Path(__file__).parent
+# Of reports, which a game server makes over HTTP, also without a connection.
+REPORTS = [turns for turns in TURNS if "python" in turns.get("clients", ())]
 CONVERSATIONS: list[dict[str, Any]] = json.loads((HERE / "conversations.json").read_text())
 _NODE = shutil.which("node") or "node"
 CLIENTS = {
@@ -90,6 +94,65 @@ async def test_a_client_follows_the_recording(
         arguments = [str(packages / "ws" / "wrapper.mjs")]
     expected = _as_told(conversation) if client == "csharp" else conversation
     await replay(command_of(client, request), expected, *arguments)
+
+
+@pytest.mark.parametrize("client", ["python", "javascript", "csharp"])
+@pytest.mark.parametrize("reports", REPORTS, ids=lambda reports: reports["name"])
+async def test_events_are_reported(
+    client: str, reports: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    """The server receives the expected requests, and the game is told what became of them."""
+    options = json.dumps(reports["options"] | {"offline": True})
+    lines = "".join(json.dumps(command) + "\n" for command in reports["commands"])
+    with replaying(reports["exchanges"]) as url:
+        process = await asyncio.create_subprocess_exec(
+            *command_of(client, request), f"{url.replace('http', 'ws')}/v1/ws", options,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        async with asyncio.timeout(_TIMEOUT_S):
+            output = (await process.communicate(lines.encode()))[0].decode()
+    assert [json.loads(line) for line in output.splitlines()] == reports["told"]
+
+
+@pytest.mark.parametrize(
+    ("where", "field"),
+    [({}, "companion"), ({"companion": "wren", "world": "vale"}, "companion"),
+     ({"world": "vale"}, "scene"), ({"scene": "tavern"}, "world")],
+)  # fmt: skip
+def test_python_names_what_is_missing(where: dict[str, str], field: str) -> None:
+    """A companion, or a world and a scene of it."""
+    with pytest.raises(ValueError, match=f"^{field}: expected"):
+        Identity(**where, user_id="ana")
+
+
+async def test_in_a_scene_a_message_may_stay_without_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else what is awaited in Python is the first reply, of several."""
+    monkeypatch.setattr("foremind_client.reconnecting._DUPLICATE_S", 0.1)
+    accepted = {"type": "message.accepted", "duplicate": False}
+    replies: list[Step] = [
+        step
+        for seq, slug in ((3, "wren"), (5, "mara"))
+        for step in (
+            {"send": {"type": "response.created", "seq": seq, "response_id": slug,
+                      "message_id": "$m", "companion": slug}},
+            {"send": {"type": "response.done", "seq": seq + 1, "response_id": slug,
+                      "text": slug}},
+        )
+    ]  # fmt: skip
+    steps: list[Step] = [
+        *_UNTIL_A_MESSAGE,
+        {"send": accepted | {"seq": 2, "id": "$m"}},
+        *replies,
+        {"receive": {"type": "message.send", "id": "$n"}},
+        {"send": accepted | {"seq": 7, "id": "$n"}},
+    ]
+    script = ScriptedServer([steps], _no_command)
+    ana = Identity(world="vale", scene="tavern", user_id="ana")
+    async with asyncio.timeout(_TIMEOUT_S), playing(script) as url, Conversation(url, ana) as mind:
+        assert (await mind.say("Hello"))["text"] == "wren"
+        assert (await mind.say("Nobody?"))["type"] == "message.accepted"
 
 
 def _as_told(conversation: dict[str, Any]) -> dict[str, Any]:

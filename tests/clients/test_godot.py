@@ -42,7 +42,7 @@ def test_the_client_uses_messages_of_the_contract() -> None:
     constants = set(re.findall(r"^const (\w+)", PROTOCOL, re.M))
     used = set(re.findall(r"\bProtocol\.(\w+)", CLIENT))
     assert used <= functions | constants
-    assert functions <= used | {"draft_clear", "action_result"}  # of game servers
+    assert functions <= used | {"draft_clear"}
     assert {"SESSION_OPENED", "MESSAGE_ACCEPTED", "ERROR"} <= used
     parameters = dict(re.findall(r"^static func (\w+)\(([^)]*)\) ->", PROTOCOL, re.M))
     calls = list(_calls(CLIENT))

@@ -22,6 +22,18 @@ mind.send("Hello", { settings: { recall_limit: 3, layers_off: ["topics"] } });
 mind.setState({ task: "Find the compass", flags: { gold: 3, door: null } });
 stop();
 
+const player = new Foremind({ world: "vale", scene: "tavern", url: "ws://127.0.0.1:8770/v1/ws" });
+player.send("Who did it?", { to: ["wren"], volume: "whisper" });
+player.on("scene.event", ({ actor, text, how }) => console.log(actor, text, how));
+player.on("action.requested", ({ id: action, name }) => player.answerAction(action, { done: name }));
+const stored: Promise<{ id: string; duplicate: boolean }[]> = player.report([
+  { id: "e1", type: "event", text: "The bridge collapsed", scene: "tavern" },
+]);
+void stored;
+
+// @ts-expect-error - no such volume
+player.send("Who did it?", { volume: "loud" });
+
 // @ts-expect-error - no such setting
 mind.send("Hello", { settings: { llm_temprature: 0.2 } });
 // @ts-expect-error - no such event
@@ -30,5 +42,3 @@ mind.on("context.prepared", () => {});
 mind.on("memory.stored", (event) => console.log(event.memory));
 // @ts-expect-error - no such status
 mind.on("response.done", (event) => console.log(event.status === "done", id));
-// @ts-expect-error - the companion is missing
-new Foremind({ url: "ws://127.0.0.1:8770/v1/ws" });

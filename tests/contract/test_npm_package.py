@@ -83,6 +83,8 @@ def test_the_types_of_the_client_are_those_of_its_code(node: Node, tmp_path: Pat
     ("options", "message"),
     [
         ("{}", "companion: expected the slug of a companion"),
+        ('{ companion: "wren", world: "vale" }', "companion: expected the slug of a companion"),
+        ('{ world: "vale" }', "scene: expected the name of a scene"),
         ('{ companion: "wren" }', "url: expected ws://HOST:PORT/v1/ws; "),
         ('{ companion: "wren", url: "ws://127.0.0.1:1" }', "WebSocket: expected a class such as "),
     ],

@@ -1,6 +1,8 @@
 /**
  * @typedef {Object} Options
- * @property {string} companion slug of the companion to talk with
+ * @property {string} [companion] slug of the companion to talk with
+ * @property {string} [world] in place of it, a world, and
+ * @property {string} [scene] the scene of it that is joined
  * @property {{id: string, name: string}} [user] who is talking, where the server runs open
  * @property {string | (() => string | Promise<string>)} [token] a signed token, where it does
  *   not; or what gets one, which is asked for every connection, and again before a token expires;
@@ -38,6 +40,14 @@
 /**
  * The settings that one message may have, for its own turn.
  * @typedef {import("./protocol.js").TurnSettings} TurnSettings
+ */
+/**
+ * Whom something is said to in a scene, by id or slug, by default to all; and how loud.
+ * @typedef {{to?: string | string[], volume?: "whisper" | "say" | "shout"}} Speech
+ */
+/**
+ * Something that happens in a world, as in `docs/worlds.md`.
+ * @typedef {{id: string, type: string, text: string, [field: string]: any}} WorldEvent
  */
 /**
  * What an `EventTarget` takes, in a browser as in Node, whose types have not the same names.
@@ -90,8 +100,9 @@ export class Foremind extends EventTarget {
      * Tell the whole draft as it now stands; call it on every keystroke. One that fits no frame, or
      * was typed while there is no connection, is not told.
      * @param {string} text
+     * @param {Speech} [how] in a scene: whom it will be said to, and how loud, as far as that is known
      */
-    type(text: string): void;
+    type(text: string, { to, volume }?: Speech): void;
     /** Tell that the draft was given up. */
     clear(): void;
     /**
@@ -101,12 +112,16 @@ export class Foremind extends EventTarget {
      * @param {Object} [how]
      * @param {boolean} [how.remember] false: no memory is made of it, and it is erased with its session
      * @param {TurnSettings} [how.settings] settings of this turn alone, by name
+     * @param {Speech["to"]} [how.to] in a scene
+     * @param {Speech["volume"]} [how.volume] in a scene
      * @returns {string} the message's id
      * @throws {RangeError} while 16 messages wait for the server, or if this one fits no frame
      */
-    send(text: string, { remember, settings }?: {
+    send(text: string, { remember, settings, to, volume }?: {
         remember?: boolean | undefined;
         settings?: import("./protocol.js").TurnSettings | undefined;
+        to?: Speech["to"];
+        volume?: Speech["volume"];
     }): string;
     /**
      * Put another text in the place of the last message, which is then forgotten with all replies to
@@ -141,6 +156,26 @@ export class Foremind extends EventTarget {
      * @param {number} index as in response.created, from 0
      */
     choose(messageId: string, index: number): void;
+    /**
+     * Tell a mind what came of an action that it asked for, as the game server of its world. It is
+     * kept and sent again as a message is; the first result counts.
+     * @param {string} id as in action.requested
+     * @param {any} result in words or as JSON
+     * @returns {string} what `action.accepted`, or an error, has as `event_id`
+     * @throws {RangeError} while 16 messages wait for the server, or if this one fits no frame
+     */
+    answerAction(id: string, result: any): string;
+    /**
+     * Report what happens in the world, as its game server; also without a connection. A failure that
+     * may pass is tried again: no event is stored twice.
+     * @param {WorldEvent[]} events
+     * @returns {Promise<{id: string, duplicate: boolean}[]>} the stored events
+     * @throws {Error} saying why it could not be done, also by its `code`, `param` and `retryable`
+     */
+    report(events: WorldEvent[]): Promise<{
+        id: string;
+        duplicate: boolean;
+    }[]>;
     /**
      * Tell what goes on in the session: what is not given stays, a flag of null goes. It holds for
      * what is sent after it, and is told again after a lost connection until the server knows.
@@ -219,7 +254,15 @@ export type Options = {
     /**
      * slug of the companion to talk with
      */
-    companion: string;
+    companion?: string | undefined;
+    /**
+     * in place of it, a world, and
+     */
+    world?: string | undefined;
+    /**
+     * the scene of it that is joined
+     */
+    scene?: string | undefined;
     /**
      * who is talking, where the server runs open
      */
@@ -301,6 +344,22 @@ export type Events = import("./protocol.js").ServerEvents & {
  * The settings that one message may have, for its own turn.
  */
 export type TurnSettings = import("./protocol.js").TurnSettings;
+/**
+ * Whom something is said to in a scene, by id or slug, by default to all; and how loud.
+ */
+export type Speech = {
+    to?: string | string[];
+    volume?: "whisper" | "say" | "shout";
+};
+/**
+ * Something that happens in a world, as in `docs/worlds.md`.
+ */
+export type WorldEvent = {
+    id: string;
+    type: string;
+    text: string;
+    [field: string]: any;
+};
 /**
  * What an `EventTarget` takes, in a browser as in Node, whose types have not the same names.
  */

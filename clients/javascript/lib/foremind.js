@@ -15,6 +15,10 @@
  * Of several gateways one serves a session, wherever it was asked for: the client goes where
  * `session.redirect` says, and comes back where it cannot get there.
  *
+ * With `world` and `scene` in place of `companion`, a player joins a scene of a world, and joins it
+ * again after a lost connection. A game server also tells the world what happens, by `report`, and
+ * minds what came of what they ask for, by `answerAction`.
+ *
  * Every server event is dispatched as a CustomEvent of its own `type`, with the event as
  * `detail`; `on` gives that alone. Besides these there is "state", see `StateChange`.
  */
@@ -24,6 +28,7 @@ const FIRST_RETRY_MS = 250;
 const LAST_RETRY_MS = 15_000;
 const RESUBMIT_MS = 1_000; // after a retryable error
 const MAX_UNACCEPTED = 16; // messages kept for sending again
+const MAX_REPORTS = 8; // requests for one report
 const MAX_FRAME_BYTES = 65_536; // the server closes connections that exceed it
 const FINAL_CODES = new Set([4400, 4403, 4409]); // do not reconnect after these
 const NOT_AUTHENTICATED = 4401;
@@ -36,7 +41,9 @@ const SHARE_OF_LIFE = 0.8; // of a token, after which it is replaced
 
 /**
  * @typedef {Object} Options
- * @property {string} companion slug of the companion to talk with
+ * @property {string} [companion] slug of the companion to talk with
+ * @property {string} [world] in place of it, a world, and
+ * @property {string} [scene] the scene of it that is joined
  * @property {{id: string, name: string}} [user] who is talking, where the server runs open
  * @property {string | (() => string | Promise<string>)} [token] a signed token, where it does
  *   not; or what gets one, which is asked for every connection, and again before a token expires;
@@ -82,6 +89,16 @@ const SHARE_OF_LIFE = 0.8; // of a token, after which it is replaced
  */
 
 /**
+ * Whom something is said to in a scene, by id or slug, by default to all; and how loud.
+ * @typedef {{to?: string | string[], volume?: "whisper" | "say" | "shout"}} Speech
+ */
+
+/**
+ * Something that happens in a world, as in `docs/worlds.md`.
+ * @typedef {{id: string, type: string, text: string, [field: string]: any}} WorldEvent
+ */
+
+/**
  * What an `EventTarget` takes, in a browser as in Node, whose types have not the same names.
  * @typedef {Parameters<EventTarget["addEventListener"]>[1]} AnyListener
  */
@@ -114,11 +131,11 @@ export class Foremind extends EventTarget {
   #moved = false;
   /** What was told since then, and did not answer. @type {string | null} */
   #unanswered = null;
-  /** The newest draft that is not sent yet. @type {string | null} */
+  /** The newest draft that is not sent yet. @type {({text: string} & Speech) | null} */
   #draft = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #merge;
-  /** Its id and its user's, once the session is open. @type {{id: string, user: string} | null} */
+  /** Its id and its user's, once a session with a companion is open. @type {{id: string, user: string} | null} */
   #relationship = null;
   /** To resume it by. @type {{session_id: string, seq: number} | null} */
   #session = null;
@@ -130,7 +147,8 @@ export class Foremind extends EventTarget {
    */
   #untold = null;
   /**
-   * The frames of message.send, message.edit and response.regenerate by id, until message.accepted.
+   * The frames of message.send, message.edit and response.regenerate by id, until message.accepted,
+   * and those of action.result by event id, until action.accepted.
    * @type {Map<string, {type: string, id: string, [field: string]: any}>}
    */
   #unaccepted = new Map();
@@ -145,7 +163,12 @@ export class Foremind extends EventTarget {
    */
   constructor(options) {
     super();
-    if (!options?.companion) throw new TypeError("companion: expected the slug of a companion");
+    if (!!options?.companion === !!(options?.world || options?.scene)) {
+      throw new TypeError("companion: expected the slug of a companion, or world and scene");
+    }
+    for (const name of /** @type {const} */ (["world", "scene"])) {
+      if (!options.companion && !options[name]) throw new TypeError(`${name}: expected the name of a ${name}`);
+    }
     if (!options.url && typeof location === "undefined") {
       throw new TypeError("url: expected ws://HOST:PORT/v1/ws; there is no page to take it from");
     }
@@ -224,9 +247,10 @@ export class Foremind extends EventTarget {
    * Tell the whole draft as it now stands; call it on every keystroke. One that fits no frame, or
    * was typed while there is no connection, is not told.
    * @param {string} text
+   * @param {Speech} [how] in a scene: whom it will be said to, and how loud, as far as that is known
    */
-  type(text) {
-    this.#draft = text;
+  type(text, { to, volume } = {}) {
+    this.#draft = { text, to, volume };
     this.#merge ??= setTimeout(() => this.#flushDraft(), MERGE_MS);
   }
 
@@ -243,11 +267,13 @@ export class Foremind extends EventTarget {
    * @param {Object} [how]
    * @param {boolean} [how.remember] false: no memory is made of it, and it is erased with its session
    * @param {TurnSettings} [how.settings] settings of this turn alone, by name
+   * @param {Speech["to"]} [how.to] in a scene
+   * @param {Speech["volume"]} [how.volume] in a scene
    * @returns {string} the message's id
    * @throws {RangeError} while 16 messages wait for the server, or if this one fits no frame
    */
-  send(text, { remember = true, settings } = {}) {
-    return this.#keep({ type: "message.send", text, settings, ...(remember ? {} : { remember }) });
+  send(text, { remember = true, settings, to, volume } = {}) {
+    return this.#keep({ type: "message.send", text, settings, to, volume, ...(remember ? {} : { remember }) });
   }
 
   /**
@@ -295,9 +321,11 @@ export class Foremind extends EventTarget {
     }
     const id = newId();
     // The event id of a message is its own, so that an error can be told to be about it.
-    const frame = { ...message, id, event_id: id };
-    if (!fits(frame)) throw new RangeError(`text: expected a message of at most ${MAX_FRAME_BYTES} bytes`);
-    this.#forgetDraft();
+    const frame = { id, ...message, event_id: id };
+    const isResult = frame.type === "action.result";
+    const field = isResult ? "result" : "text";
+    if (!fits(frame)) throw new RangeError(`${field}: expected a message of at most ${MAX_FRAME_BYTES} bytes`);
+    if (!isResult) this.#forgetDraft();
     this.#unaccepted.set(id, frame);
     this.#submit(id);
     return id;
@@ -309,6 +337,39 @@ export class Foremind extends EventTarget {
     for (const [id, frame] of this.#unaccepted) {
       const again = frame.type === "response.regenerate" && frame.message_id === messageId;
       if (again) this.#unaccepted.delete(id);
+    }
+  }
+
+  /**
+   * Tell a mind what came of an action that it asked for, as the game server of its world. It is
+   * kept and sent again as a message is; the first result counts.
+   * @param {string} id as in action.requested
+   * @param {any} result in words or as JSON
+   * @returns {string} what `action.accepted`, or an error, has as `event_id`
+   * @throws {RangeError} while 16 messages wait for the server, or if this one fits no frame
+   */
+  answerAction(id, result) {
+    return this.#keep({ type: "action.result", id, result });
+  }
+
+  /**
+   * Report what happens in the world, as its game server; also without a connection. A failure that
+   * may pass is tried again: no event is stored twice.
+   * @param {WorldEvent[]} events
+   * @returns {Promise<{id: string, duplicate: boolean}[]>} the stored events
+   * @throws {Error} saying why it could not be done, also by its `code`, `param` and `retryable`
+   */
+  async report(events) {
+    const path = `/v1/worlds/${encodeURIComponent(this.#options.world ?? "")}/events`;
+    for (let failures = 1; ; failures++) {
+      try {
+        this.#token = await this.#freshToken();
+        return (await this.#fetch("POST", path, { events })).events;
+      } catch (/** @type {any} */ error) {
+        if (error.retryable === false || failures === MAX_REPORTS) throw error; // without: no answer came
+        const least = (error.retry_after_s ?? 0) * 1000;
+        await new Promise((over) => setTimeout(over, least + Math.random() * this.#longestRetryMs(failures - 1)));
+      }
     }
   }
 
@@ -390,7 +451,7 @@ export class Foremind extends EventTarget {
    * @throws {Error} saying why it could not be done
    */
   restore(exported) {
-    const companion = encodeURIComponent(this.#options.companion);
+    const companion = encodeURIComponent(this.#options.companion ?? "");
     return this.#fetch("POST", `/v1/relationships/import?companion=${companion}`, exported);
   }
 
@@ -411,7 +472,7 @@ export class Foremind extends EventTarget {
     const keepalive = method === "DELETE"; // also when the page is left at once
     const answer = await fetch(target, { method, headers, keepalive, body: isFile ? body : body && JSON.stringify(body) });
     const result = await answer.json();
-    if (!answer.ok) throw Object.assign(new Error(result.error.message), { status: answer.status });
+    if (!answer.ok) throw Object.assign(new Error(result.error.message), result.error, { status: answer.status });
     return result;
   }
 
@@ -450,15 +511,15 @@ export class Foremind extends EventTarget {
     }, TOLD_TIMEOUT_MS);
     socket.onopen = () => {
       clearTimeout(tooLate ?? undefined);
-      const { companion, user, language, sentences } = this.#options;
+      const { companion, world, scene, user, language, sentences } = this.#options;
       // "Yesterday" is the player's, not the server's.
       const time_zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
       const who = this.#token ? { token: this.#token } : { user };
-      const resume = this.#session ? { resume: this.#session } : {};
+      const resume = this.#session && !world ? { resume: this.#session } : {}; // a scene is joined again
       const redirected = this.#redirected;
       const contexts = (this.#asked = this.#prepares.size > 0);
       const hints = { time_zone, language };
-      const open = { type: "session.open", companion, ...hints, follow: true, redirected, contexts, sentences };
+      const open = { type: "session.open", companion, world, scene, ...hints, follow: true, redirected, contexts, sentences };
       socket.send(JSON.stringify({ ...open, ...who, ...resume }));
     };
     socket.onerror = () => {}; // it is closed next; an error that nobody handles ends a program in Node
@@ -489,7 +550,7 @@ export class Foremind extends EventTarget {
   /** Give the session a fresh token before the one that it has expires. */
   #renewLater() {
     const delay = renewalDelay(this.#token, Date.now() / 1000);
-    if (typeof this.#options.token !== "function" || delay === null) return;
+    if (typeof this.#options.token !== "function" || delay === null || this.#options.world) return;
     const socket = this.#socket;
     this.#renewal = setTimeout(async () => {
       try {
@@ -509,7 +570,7 @@ export class Foremind extends EventTarget {
     this.#stopExpecting();
     if (event.type === "session.opened") {
       this.#session = { session_id: event.session_id, seq: event.seq };
-      this.#relationship = { id: event.relationship_id, user: event.user.id };
+      if (!this.#options.world) this.#relationship = { id: event.relationship_id, user: event.user.id };
       this.#open = true;
       this.#openedAt = performance.now();
       this.#refusals = 0;
@@ -520,6 +581,7 @@ export class Foremind extends EventTarget {
     }
     if (this.#open && this.#session) this.#session.seq = event.seq;
     if (event.type === "message.accepted") this.#accepted(event.id);
+    if (event.type === "action.accepted") this.#unaccepted.delete(event.event_id);
     if (event.type === "session.updated") this.#told(event.event_id);
     if (event.type === "error") this.#refused(event.error);
     this.dispatchEvent(new CustomEvent(event.type, { detail: event }));
@@ -596,7 +658,7 @@ export class Foremind extends EventTarget {
 
   #tellContexts() {
     const contexts = this.#prepares.size > 0;
-    if (!this.#open || contexts === this.#asked) return;
+    if (!this.#open || contexts === this.#asked || this.#options.world) return; // a scene is asked on joining
     this.#asked = contexts;
     this.#write({ type: "session.update", contexts });
   }
@@ -671,10 +733,9 @@ export class Foremind extends EventTarget {
   }
 
   #flushDraft() {
-    const text = this.#draft;
+    const frame = { type: "draft.update", ...this.#draft };
     this.#forgetDraft();
-    const frame = { type: "draft.update", text };
-    if (text !== null && fits(frame)) this.#write(frame);
+    if (fits(frame)) this.#write(frame);
   }
 
   #forgetDraft() {

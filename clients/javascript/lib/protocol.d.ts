@@ -187,6 +187,19 @@ export interface Resume {
 }
 
 /**
+ * What came of the action `id` is durably stored; `duplicate`: another result was before it.
+ *
+ * `event_id` is that of the client's `action.result`.
+ */
+export interface ActionAccepted {
+  type: "action.accepted";
+  seq: number;
+  id: string;
+  duplicate: boolean;
+  event_id: string | null;
+}
+
+/**
  * A character of a world asks the game to do something; answered by `action.result`.
  *
  * `arguments` are as the schema of the action has them. It is sent once the text of the reply is
@@ -644,6 +657,7 @@ export interface ClientMessages {
  * Every event that the server sends, by its type.
  */
 export interface ServerEvents {
+  "action.accepted": ActionAccepted;
   "action.requested": ActionRequested;
   "behaviour.done": BehaviourDone;
   "context.ready": ContextReady;

@@ -6,10 +6,11 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from foremind_client.reports import Refused, Unreported, post_events
 from foremind_client.retry_delay import FIRST_RETRY_S, failures_after, max_retry_delay
 from foremind_client.route import Route
 from foremind_client.socket_client import (
@@ -23,6 +24,7 @@ from foremind_client.socket_client import (
     message_send,
     response_choose,
     response_regenerate,
+    speech,
     state_patch,
 )
 from foremind_client.token_source import Token, TokenUnavailable, fetch_token, renewal_delay
@@ -38,6 +40,7 @@ _MAX_TOKEN_REFUSALS = 3  # of fresh tokens in a row
 _RESEND_S = 1.0  # delay after a retryable error
 _DUPLICATE_S = 2.0  # in which the reply begins, if the process that was to answer has died
 _MAX_UNANSWERED = 16
+_MAX_REPORTS = 8  # requests for one report
 _MAX_EVENTS = 1024  # unread; the oldest are dropped first
 
 _log = logging.getLogger("foremind_client")
@@ -47,21 +50,13 @@ class Unreachable(ConnectionError):
     """No session could be opened in time; the message says why the last attempt failed."""
 
 
-class Refused(Exception):
-    """The server refused for good; `error` is its error object."""
-
-    def __init__(self, error: Event) -> None:
-        super().__init__(error["message"])
-        self.error = error
-
-
 class _Redirected(Exception):
     """The session is served at another URL, which the route now leads to."""
 
 
 @dataclass(slots=True)
 class _PendingMessage:
-    frame: Event  # its `message.send`, `message.edit` or `response.regenerate`
+    frame: Event  # its `message.send`, `message.edit`, `response.regenerate` or `action.result`
     accepted: "asyncio.Future[Event]"
     done: "asyncio.Future[Event]"
     resend_timer: asyncio.TimerHandle | None = None
@@ -76,7 +71,7 @@ class _PendingMessage:
 
 @dataclass(slots=True)
 class _Draft:
-    text: str | None = None
+    frame: Event | None = None  # its `draft.update`
     timer: asyncio.TimerHandle | None = None
 
 
@@ -97,22 +92,38 @@ class _UnconfirmedState:
 class Identity:
     """The companion, and the user: by a token or a function that gets one, or by id and name.
 
+    In place of a companion, `world` and `scene` are those that the user joins.
+
     `language` is the player's, a BCP 47 tag such as "pt-BR"; by default the one stated last.
 
     The function is called for every connection, and when most of a token's lifetime is over. Its
     failures are retried like failed connections.
     """
 
-    companion: str
+    companion: str | None = None
     user_id: str | None = None
     name: str | None = None
     token: Token | None = None
     time_zone: str | None = None
     language: str | None = None
+    world: str | None = None
+    scene: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check what is joined.
+
+        Raises:
+            ValueError: naming what is missing, or too much.
+        """
+        if bool(self.companion) == bool(self.world or self.scene):
+            raise ValueError("companion: expected the slug of a companion, or world and scene")
+        for name in ("world", "scene"):
+            if not self.companion and not getattr(self, name):
+                raise ValueError(f"{name}: expected the name of a {name}")
 
 
 class Conversation:
-    """One player with one companion, for as long as the block lasts.
+    """One player with one companion or in one scene of a world, for as long as the block lasts.
 
     Example:
         >>> async with Conversation(url, Identity("wren", user_id="u1", name="Ana")) as wren:
@@ -216,12 +227,17 @@ class Conversation:
         self._end(Closed(1000, "the conversation was left"))
         await asyncio.gather(*self._writes, return_exceptions=True)
 
-    def type(self, text: str) -> None:
+    def type(
+        self, text: str, *, to: str | list[str] | None = None, volume: str | None = None
+    ) -> None:
         """Send the whole draft, on every keystroke; keystrokes within 50 ms are merged.
 
         A draft that does not fit a frame, or is typed while there is no connection, is not sent.
+
+        Args:
+            to, volume: as of `say`, as far as they are known.
         """
-        self._draft.text = text
+        self._draft.frame = {"type": "draft.update", "text": text} | speech(to, volume)
         if self._draft.timer is None:
             loop = asyncio.get_running_loop()
             self._draft.timer = loop.call_later(MERGE_S, self._send_draft)
@@ -238,14 +254,19 @@ class Conversation:
         *,
         remember: bool = True,
         settings: dict[str, Any] | None = None,
+        to: str | list[str] | None = None,
+        volume: str | None = None,
     ) -> "asyncio.Future[Event]":
         """Send a message; the future is its `response.done`, across lost connections.
 
-        If the message was answered before, the future is another `message.accepted`.
+        If the message was answered before, the future is another `message.accepted`. In a scene it
+        is the first reply; `message.accepted` if none has begun 2 s after that.
 
         Args:
             remember: whether memories may be made of it; otherwise it is erased with its session.
             settings: settings of this turn alone, by name, such as `{"llm_temperature": 0.2}`.
+            to: in a scene, whom it is said to, by id or slug; by default all.
+            volume: in a scene, "whisper", "say" or "shout".
 
         Raises:
             OverflowError: 16 messages wait for their answer.
@@ -254,7 +275,7 @@ class Conversation:
             Closed: when awaited, the conversation has ended: the server closed it for good, or the
                 block was left.
         """
-        return self._enqueue(text, message_id, remember, settings).done
+        return self._enqueue(text, message_id, remember, settings, speech(to, volume)).done
 
     def send(
         self,
@@ -263,9 +284,11 @@ class Conversation:
         *,
         remember: bool = True,
         settings: dict[str, Any] | None = None,
+        to: str | list[str] | None = None,
+        volume: str | None = None,
     ) -> "asyncio.Future[Event]":
         """Send a message like `say`; the future is its `message.accepted`: it is stored."""
-        return self._enqueue(text, message_id, remember, settings).accepted
+        return self._enqueue(text, message_id, remember, settings, speech(to, volume)).accepted
 
     def edit(
         self,
@@ -340,6 +363,45 @@ class Conversation:
         """Stop a reply."""
         self._write({"type": "response.cancel", "response_id": response_id})
 
+    def answer_action(self, action_id: str, result: Any) -> "asyncio.Future[Event]":
+        """Tell a mind what came of an action, as the game server of its world.
+
+        It is sent again as a message is, until the future has its `action.accepted`.
+
+        Args:
+            action_id: as in `action.requested`.
+            result: in words or as JSON; the first one counts.
+
+        Raises:
+            As `say`.
+        """
+        frame = {"type": "action.result", "id": action_id, "result": result}
+        return self._keep(uuid.uuid4().hex, frame).accepted
+
+    async def report(self, events: Sequence[Event]) -> list[Event]:
+        """Report what happens in the world, as its game server; also outside of the block.
+
+        A failure that may pass is tried again, with a fresh token if a function gets them: no event
+        is stored twice. Return for each event its `id`, and whether it is a `duplicate`.
+
+        Raises:
+            Refused: the server refused the events for good.
+            ConnectionError: no answer came, or the server was not able to store them.
+        """
+        failures = 0
+        while True:
+            try:
+                token = await fetch_token(self._identity.token)
+                url, world = self._route.url, self._identity.world or ""
+                return await asyncio.to_thread(post_events, url, world, token, events)
+            except ConnectionError as error:
+                failures += 1
+                if failures == _MAX_REPORTS:
+                    raise
+                least_s = error.retry_after_s if isinstance(error, Unreported) else 0.0
+                wait_s = max_retry_delay(self._first_retry_s, failures)
+                await asyncio.sleep(least_s + random.uniform(0, wait_s))  # noqa: S311
+
     async def events(self) -> AsyncIterator[Event]:
         """Yield every event once and in order; of too many unread ones, the oldest are dropped.
 
@@ -353,10 +415,15 @@ class Conversation:
             raise self._failure
 
     def _enqueue(
-        self, text: str, message_id: str | None, remember: bool, settings: dict[str, Any] | None
+        self,
+        text: str,
+        message_id: str | None,
+        remember: bool,
+        settings: dict[str, Any] | None,
+        said: Event,
     ) -> _PendingMessage:
         message_id = message_id or uuid.uuid4().hex
-        return self._keep(message_id, message_send(message_id, text, remember, settings))
+        return self._keep(message_id, message_send(message_id, text, remember, settings) | said)
 
     def _keep(self, message_id: str, frame: Event) -> _PendingMessage:
         """Send a frame again until it is accepted, and wait for its reply."""
@@ -367,9 +434,12 @@ class Conversation:
             raise OverflowError(f"at most {_MAX_UNANSWERED} messages may wait for their answer")
         # The message id is also the event id, so that errors can be matched.
         frame = frame | {"event_id": message_id}
+        is_result = frame["type"] == "action.result"
         if not fits_frame(frame):
-            raise ValueError(f"text: expected a message of at most {MAX_FRAME_BYTES} bytes")
-        self._drop_draft()
+            field = "result" if is_result else "text"
+            raise ValueError(f"{field}: expected a message of at most {MAX_FRAME_BYTES} bytes")
+        if not is_result:
+            self._drop_draft()
         loop = asyncio.get_running_loop()
         sent = _PendingMessage(frame, loop.create_future(), loop.create_future())
         if self._failure is not None:
@@ -458,14 +528,18 @@ class Conversation:
         return not callable(self._identity.token) or self._token_refusals >= _MAX_TOKEN_REFUSALS
 
     async def _open(self, client: Client, token: str | None) -> None:
+        joins = self._identity.world is not None  # again after a lost connection
+        resume = None if joins or self._session is None else (self._session, self._seq)
         opened = await client.open_session(
             self._identity.companion,
+            world=self._identity.world,
+            scene=self._identity.scene,
             user_id=self._identity.user_id,
             name=self._identity.name,
             token=token,
             time_zone=self._identity.time_zone,
             language=self._identity.language,
-            resume=None if self._session is None else (self._session, self._seq),
+            resume=resume,
             follow=True,
             redirected=self._route.redirected,
             contexts=self._contexts,
@@ -492,7 +566,7 @@ class Conversation:
         self._opened_at = asyncio.get_running_loop().time()
         self._opened.set()
         self._queue_event(opened)
-        if callable(self._identity.token) and token is not None:
+        if callable(self._identity.token) and token is not None and not joins:
             self._renewal = asyncio.create_task(self._renew(client, token), name="token-renewal")
         self._send_state()
         for message_id in self._unanswered:
@@ -515,6 +589,8 @@ class Conversation:
         match event:
             case {"type": "message.accepted", "id": message_id}:
                 self._on_accepted(message_id, event)
+            case {"type": "action.accepted", "event_id": str(event_id)}:
+                self._on_answered(event_id, event)
             case {"type": "session.redirect", "url": url}:
                 self._route.move(url)
             case {"type": "response.created"}:
@@ -543,8 +619,9 @@ class Conversation:
         sent = self._unanswered[key]
         if not sent.accepted.done():
             sent.accepted.set_result(event)
-        if event["duplicate"]:
-            # Usually it was answered before, and the reply is among the turns.
+        if event["duplicate"] or self._identity.world is not None:
+            # Usually it was answered before, and the reply is among the turns; or, in a scene,
+            # nobody answers.
             loop = asyncio.get_running_loop()
             loop.call_later(_DUPLICATE_S, self._resolve_unless_replying, message_id, event)
 
@@ -590,10 +667,9 @@ class Conversation:
                 self._patience.reschedule(due)
 
     def _send_draft(self) -> None:
-        text = self._draft.text
+        frame = self._draft.frame
         self._drop_draft()
-        frame = {"type": "draft.update", "text": text}
-        if text is not None and fits_frame(frame):
+        if frame is not None and fits_frame(frame):
             self._write(frame)
 
     def _drop_draft(self) -> None:

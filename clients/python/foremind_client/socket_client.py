@@ -35,8 +35,10 @@ class Client:
 
     async def open_session(
         self,
-        companion: str,
+        companion: str | None = None,
         *,
+        world: str | None = None,
+        scene: str | None = None,
         user_id: str | None = None,
         name: str | None = None,
         token: str | None = None,
@@ -49,11 +51,12 @@ class Client:
         contexts: bool = True,
         sentences: bool = False,
     ) -> Event:
-        """Open a session, by token or as a named user.
+        """Open a session with a companion, or join a scene, by token or as a named user.
 
         Return `session.opened`, `error`, or where it is served: `session.redirect`.
 
         Args:
+            world, scene: in place of a companion, the scene that is joined.
             time_zone: the IANA name of the player's time zone; UTC by default.
             language: the player's, a BCP 47 tag such as "de"; by default the one stated last.
             resume: the id of the session to resume, and the `seq` of the last event received.
@@ -66,7 +69,8 @@ class Client:
         Raises:
             Closed: the server closed the connection.
         """
-        message: Event = {"type": "session.open", "companion": companion}
+        where = {"companion": companion, "world": world, "scene": scene}
+        message: Event = {"type": "session.open"} | _given(where)
         if token is not None:
             message["token"] = token
         elif user_id is not None:
@@ -103,15 +107,20 @@ class Client:
         *,
         remember: bool = True,
         settings: dict[str, Any] | None = None,
+        to: str | list[str] | None = None,
+        volume: str | None = None,
     ) -> str:
         """Send a message; return its id, under which it may be sent again safely.
 
         Args:
             remember: whether memories may be made of it; otherwise it is erased with its session.
             settings: settings of this turn alone, by name.
+            to: in a scene, whom it is said to, by id or slug; by default all.
+            volume: in a scene, "whisper", "say" or "shout".
         """
         message_id = message_id or uuid.uuid4().hex
-        await self.send_raw(message_send(message_id, text, remember, settings))
+        sent = message_send(message_id, text, remember, settings) | speech(to, volume)
+        await self.send_raw(sent)
         return message_id
 
     async def edit(
@@ -234,6 +243,11 @@ def message_send(
     return message
 
 
+def speech(to: str | list[str] | None, volume: str | None) -> Event:
+    """Return the fields of something said in a scene, without those that are None."""
+    return _given({"to": to, "volume": volume})
+
+
 def message_edit(
     message_id: str, edited_id: str, text: str, remember: bool, settings: dict[str, Any] | None
 ) -> Event:
@@ -260,8 +274,11 @@ def fits_frame(message: Event) -> bool:
 
 def state_patch(task: str | None, flags: dict[str, Any] | None) -> dict[str, Any]:
     """Return the `state` of `session.update`, without the parts that are None."""
-    parts = {"task": task, "flags": flags}
-    return {name: value for name, value in parts.items() if value is not None}
+    return _given({"task": task, "flags": flags})
+
+
+def _given(fields: dict[str, Any]) -> Event:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from uuid import uuid4
 from foremind import __version__
 from foremind.auth.authority import require_host
 from foremind.auth.principal import Principal
-from foremind.domain.errors import ForemindError, InvalidMessage
+from foremind.domain.errors import ForemindError, InvalidMessage, Overloaded
 from foremind.domain.turn import Trigger
 from foremind.domain.world import Scene, log_of, player_account
 from foremind.gateway.event_builders import context_ready
@@ -25,6 +25,7 @@ from foremind.gateway.protocol.client_messages import (
 from foremind.gateway.protocol.decoding import DecodingProblem, cause_of, error_body
 from foremind.gateway.protocol.server_events import (
     PROTOCOL,
+    ActionAccepted,
     CompanionCard,
     ErrorEvent,
     Event,
@@ -46,7 +47,7 @@ from foremind.worlds.minds import Mind
 
 _RECENT = 30  # events that a client is told of when it joins
 _BATCH = 256  # events that are read at once
-_MAX_RUNNING = 8  # messages of one window that wait to be answered
+_MAX_RUNNING = 8  # messages and results of one window that are being handled
 
 
 class SceneSession:
@@ -173,10 +174,6 @@ class SceneSession:
     def _say(self, message: MessageSend, arrived: float) -> None:
         if not message.text.strip():
             raise InvalidMessage("text: expected text that is not blank", param="text")
-        if self._running >= _MAX_RUNNING:
-            raise InvalidMessage(
-                f"id: at most {_MAX_RUNNING} messages may wait for an answer", param="id"
-            )
         self._tell_typing(False)
         speech = Speech(
             self.world,
@@ -203,14 +200,20 @@ class SceneSession:
 
     def _answer_action(self, message: ActionResult) -> None:
         require_host(self.principal, self.world)
-        if self._running >= _MAX_RUNNING:
-            raise InvalidMessage(f"id: at most {_MAX_RUNNING} results may wait", param="id")
-        self._begin(
-            message, lambda: self._scenes.answer_action(self.world, message.id, message.result)
-        )
+        self._begin(message, lambda: self._tell_result(message))
+
+    async def _tell_result(self, message: ActionResult) -> None:
+        is_new = await self._scenes.answer_action(self.world, message.id, message.result)
+        self.emit(ActionAccepted(id=message.id, duplicate=not is_new, event_id=message.event_id))
 
     def _begin(self, message: ClientMessage, handle: Callable[[], Awaitable[object]]) -> None:
-        """Handle a message in the background; its failure is told to the client."""
+        """Handle a message in the background; its failure is told to the client.
+
+        Raises:
+            Overloaded: too many are being handled; the client sends it again.
+        """
+        if self._running >= _MAX_RUNNING:
+            raise Overloaded(f"At most {_MAX_RUNNING} messages of a player may wait in a scene.")
         self._running += 1
         self._tasks.begin(self._handled(message, handle), "scene-message")
 

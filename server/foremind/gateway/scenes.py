@@ -155,6 +155,7 @@ class _Floor:
         self.last_speaker = ""
         self.reply: GatedReply | None = None
         self.asked_by = ""
+        self.answered = ""  # the id of the event that the reply is to
         #: Counts the messages of each player: a newer one interrupts what follows an older one.
         self.said: LRUCache[str, int] = LRUCache(_MAX_PLAYERS)
 
@@ -276,7 +277,8 @@ class Scenes:
         world = room.world
         floor = self._floor(speech.world, speech.scene)
         number = floor.said[speech.player] = floor.said.get(speech.player, 0) + 1
-        if floor.reply is not None and floor.asked_by in (speech.player, ""):
+        again = floor.answered == speech.event.id  # sent again after a lost connection
+        if floor.reply is not None and floor.asked_by in (speech.player, "") and not again:
             floor.reply.cancel()
         new = await self._happens(speech, world)
         if not new:
@@ -462,6 +464,7 @@ class Scenes:
         self._accept(exchange, thought.recalled.outcome)
         emit(ResponseCreated(response_id=reply.id, message_id=exchange.id, companion=slug))
         reply.open_gate(lambda spoken: tell_sentence(reply.id, spoken))
+        floor.answered = event.id
         result = await reply.result()
         floor.reply, floor.last_speaker = None, slug
         prompt = thought.assembled.prompt

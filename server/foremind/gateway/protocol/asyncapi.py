@@ -27,6 +27,7 @@ from foremind.gateway.protocol.client_messages import (
 )
 from foremind.gateway.protocol.server_events import (
     PROTOCOL,
+    ActionAccepted,
     ActionRequested,
     BehaviourDone,
     CompanionCard,
@@ -89,7 +90,7 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
         ResponseRegenerate(id="g1", message_id="m2", event_id="g1"),
         ResponseChoose(message_id="m2", index=0),
         ResponseCancel(response_id=_RESPONSE),
-        ActionResult(id="message:ana:m1>mara#0", result="The rope holds."),
+        ActionResult(id="message:ana:m1>mara#0", result="The rope holds.", event_id="e2"),
         SessionOpened(
             seq=1,
             protocol=PROTOCOL,
@@ -160,6 +161,7 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
             arguments={"item": "rope", "to": "ana"},
             companion="mara",
         ),
+        ActionAccepted(seq=2, id="message:ana:m1>mara#0", duplicate=False, event_id="e2"),
         ResponseDone(
             seq=9,
             response_id=_RESPONSE,

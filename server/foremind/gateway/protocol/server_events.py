@@ -238,6 +238,17 @@ class ActionRequested(Event, tag="action.requested", kw_only=True):
     companion: str
 
 
+class ActionAccepted(Event, tag="action.accepted", kw_only=True):
+    """What came of the action `id` is durably stored; `duplicate`: another result was before it.
+
+    `event_id` is that of the client's `action.result`.
+    """
+
+    id: str
+    duplicate: bool
+    event_id: str | None = None
+
+
 class ResponseDone(Event, tag="response.done", kw_only=True):
     """The reply has ended; `error` is set if it `failed`.
 
