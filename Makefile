@@ -18,7 +18,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-anno
 # What a target does and how long it takes, as stated beside its name: its first line.
 TELL = @sed -n 's/^$@:.*\#\# /$@: /p' Makefile
 
-.PHONY: help setup serve demo eval quick test lint bench capacity load replay warm background compare announcements hostile soak cluster fuzz pictures samples docs lock clean
+.PHONY: help setup serve demo world eval quick test lint bench capacity load replay warm background compare announcements hostile soak cluster fuzz pictures samples docs lock clean
 .DEFAULT_GOAL := serve
 
 # The environment is rebuilt only when its lock changes; the stamp is touched last.
@@ -72,6 +72,10 @@ serve: setup  ## the server on http://127.0.0.1:8770; until you stop it
 
 demo: $(VENV)/eval.stamp $(VENV)/real-model.stamp setup  ## the same with a small real language model on this machine; two minutes more the first time
 	@exec $(BIN)/python -m foremind_eval.demo
+
+world: setup  ## the same, with a tavern to walk around in on http://127.0.0.1:8770/world.html; until you stop it
+	@echo "The tavern is at /world.html of the address below, for two players in two tabs."
+	@exec $(BIN)/foremind serve
 
 eval: $(VENV)/eval.stamp setup  ## installs what `foremind eval` and `foremind bench` need; seconds
 

@@ -115,6 +115,7 @@ def test_the_servers_wheel_holds_no_evaluation_and_no_test_doubles(tmp_path: Pat
     }
     assert {"socket_client.py", "recall.py", "manual_clock.py", "channel.py", "graphs.py"} <= others
     assert not {path.name for path in held} & others
+    assert {"kontra.mjs", "kontra.LICENSE"} <= {path.name for path in held}
 
 
 def test_the_distributions_have_one_version() -> None:

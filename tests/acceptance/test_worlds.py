@@ -239,6 +239,32 @@ async def test_a_world_is_rolled_back_and_branched(start: StartServer) -> None:
         assert "secret" not in await host.prompt("jon")
 
 
+async def test_a_host_is_told_what_a_mind_witnessed_and_recalls(start: StartServer) -> None:
+    """Across saves, without what was undone; and where everybody stands."""
+    server = await start()
+    async with hosting(server, "mara") as host:
+        await host.scene("tavern", players=["ana"], minds=["mara"], positions={"ana": [1, 2]})
+        await host.report(
+            {"id": "e1", "type": "event", "text": "The well is dry", "scene": "tavern"},
+            said("e2", SECRET, "ana", to="mara", volume="whisper"),
+        )
+        await host.request("POST", "/saves", {"name": "dusk"})
+        await host.report(said("e3", "Good evening", "ana"))
+
+        async def told(events: int) -> list[tuple[str, str]]:
+            path = f"/minds/mara/context?draft=Where+is+the+treasure%3F&events={events}"
+            context = await host.request("GET", path)
+            assert any(SECRET in memory["content"] for memory in context["recalled"])
+            return [(event["id"], event["how"]) for event in context["witnessed"]]
+
+        assert await told(10) == [("e1", "seen"), ("e2", "told"), ("e3", "heard")]
+        assert await told(2) == [("e2", "told"), ("e3", "heard")]
+        assert await told(0) == []
+        view = await host.request("POST", "/rollback", {"name": "dusk"})
+        assert await told(10) == [("e1", "seen"), ("e2", "told")]
+        assert view["scenes"][0]["positions"] == {"ana": [1, 2]}
+
+
 async def test_what_a_player_whispers_is_known_to_the_character_it_has_alone(
     start: StartServer,
 ) -> None:

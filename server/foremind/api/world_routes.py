@@ -12,7 +12,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from foremind.api.dependencies import RelationshipServices, read_json
+from foremind.api.dependencies import RelationshipServices, parse_number, read_json
 from foremind.api.memory_routes import text_of
 from foremind.api.operations import TEXT, Operation
 from foremind.api.responses import json_response
@@ -21,8 +21,10 @@ from foremind.auth.principal import Principal
 from foremind.domain.actions import REQUESTED, RESULT, Action, ActionId
 from foremind.domain.calendar import Calendar
 from foremind.domain.errors import InvalidMessage, NotFound, TooLarge
+from foremind.domain.memory import Recalled
 from foremind.domain.world import (
     EventChoice,
+    How,
     NewEvent,
     Ranges,
     Scene,
@@ -33,7 +35,7 @@ from foremind.domain.world import (
 )
 from foremind.gateway.scenes import Scenes
 from foremind.llm.acting import problem_of_schema, tools_of
-from foremind.storage.world_store import World
+from foremind.storage.world_store import PerceivedEvent, World
 from foremind.worlds.forgetting import WorldEraser
 from foremind.worlds.minds import Minds, Thought
 from foremind.worlds.narration import flat
@@ -45,6 +47,7 @@ _MAX_FIELDS_BYTES = 16_384  # of one event's own fields
 _MAX_FACTOR = 1e6
 _MAX_ACTIONS = 100  # and triggers of a world
 _MAX_SCHEMA_BYTES = 8192  # of the arguments of an action
+_MAX_WITNESSED = 100  # events that are told with a context
 
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$")]
 EventId = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")]
@@ -174,6 +177,7 @@ class SceneView(msgspec.Struct, frozen=True):
     place: str
     players: list[str]
     minds: list[str]
+    positions: dict[str, list[float]]
 
 
 class SaveView(msgspec.Struct, frozen=True):
@@ -216,7 +220,7 @@ class WorldErasureView(msgspec.Struct, frozen=True):
 
 
 class RecalledView(msgspec.Struct, frozen=True):
-    """A memory in a prompt, and why it is there."""
+    """A memory that a draft recalls."""
 
     id: str
     content: str
@@ -225,14 +229,33 @@ class RecalledView(msgspec.Struct, frozen=True):
     created_at: datetime
 
 
+class WitnessedView(msgspec.Struct, frozen=True):
+    """An event that a mind witnessed, and `how`; `own`: it said or did it itself."""
+
+    id: str
+    type: str
+    text: str
+    how: How
+    actor: str
+    to: list[str]
+    volume: Volume
+    place: str
+    at: datetime
+
+
 class MindContext(msgspec.Struct, frozen=True):
     """What a mind's model would be given for a draft, word for word.
 
-    `tools` are those of its interface; with the setting `llm_tools` the actions that are allowed.
+    `recalled` are all memories that the draft recalls, best first; `memories` those of them that
+    are in the section of that name: others stand in the history. `tools` are those of its
+    interface; with the setting `llm_tools` the actions that are allowed. `witnessed` are the last
+    events that it witnessed, as many as `events` asks for.
     """
 
     messages: list[dict[str, str]]
     memories: list[RecalledView]
+    recalled: list[RecalledView]
+    witnessed: list[WitnessedView]
     time: datetime
     missing: dict[str, str]
     tools: list[dict[str, Any]]
@@ -527,6 +550,13 @@ class WorldEndpoints:
             | {
                 "description": "The id of who would say it; of a mind for each player, whose it is."
             },
+            "events": {
+                "type": "integer",
+                "minimum": 0,
+                "maximum": _MAX_WITNESSED,
+                "description": "How many of the last events that it witnessed are told. "
+                "Default: 0.",
+            },
         },
         scope="world",
         caller="anyone",
@@ -537,6 +567,7 @@ class WorldEndpoints:
         The mind perceives what it witnessed by now first.
         """
         name = _hosted(request, principal)
+        events = parse_number(request.query_params.get("events", "0"), "events", 0, _MAX_WITNESSED)
         world = await self._worlds.find(name)
         player = request.query_params.get("player")
         mind = await self._services.minds.mind(
@@ -544,7 +575,8 @@ class WorldEndpoints:
         )
         draft = request.query_params.get("draft", "")
         thought = await self._services.minds.think(mind, draft, player or "")
-        return json_response(_context_view(thought))
+        witnessed = await self._services.minds.witnessed(mind, player, events) if events else []
+        return json_response(_context_view(thought, witnessed))
 
     @Operation(
         "POST", "/v1/worlds/{world}/saves", SaveBody, body=SaveBody, scope="world", caller="anyone"
@@ -731,25 +763,41 @@ def _checked(calendar: Calendar) -> Calendar:
 
 
 def _scene_view(scene: Scene) -> SceneView:
-    return SceneView(scene.name, scene.place, list(scene.players), list(scene.minds))
+    positions = {name: list(point) for name, point in scene.positions.items()}
+    return SceneView(scene.name, scene.place, list(scene.players), list(scene.minds), positions)
 
 
-def _context_view(thought: Thought) -> MindContext:
+def _context_view(thought: Thought, witnessed: Sequence[PerceivedEvent]) -> MindContext:
     prompt, recalled = thought.assembled.prompt, thought.recalled.context
     missing = {} if recalled is None else recalled.missing
     return MindContext(
         [{"role": said["role"], "content": said["content"]} for said in prompt.messages()],
+        _recalled_views(prompt.memories),
+        _recalled_views(() if recalled is None else recalled.memories),
         [
-            RecalledView(
-                str(memory.id),
-                memory.content,
-                memory.score,
-                memory.significance,
-                memory.created_at,
+            WitnessedView(
+                perceived.event.id,
+                perceived.type,
+                perceived.event.text,
+                perceived.event.how,
+                perceived.event.actor,
+                list(perceived.event.addressed),
+                perceived.event.volume,
+                perceived.event.place,
+                perceived.happened_at,
             )
-            for memory in prompt.memories
+            for perceived in witnessed
         ],
         thought.mind.now,
         {str(layer): why for layer, why in missing.items()},
         tools_of(prompt.offer),
     )
+
+
+def _recalled_views(memories: Sequence[Recalled]) -> list[RecalledView]:
+    return [
+        RecalledView(
+            str(memory.id), memory.content, memory.score, memory.significance, memory.created_at
+        )
+        for memory in memories
+    ]

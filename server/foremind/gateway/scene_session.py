@@ -267,14 +267,10 @@ class SceneSession:
     async def _recent(self, world: World) -> list[SceneEvent]:
         """Return the last events that the player witnessed before this timeline began."""
         worlds = self._services.stores.worlds
-        ids = [player_account(timeline, self.player) for timeline in reversed(world.ancestors)]
+        ids = [player_account(timeline, self.player) for timeline in world.ancestors]
         accounts = await worlds.accounts(ids)
-        found: list[PerceivedEvent] = []
-        for account in ids:
-            if account in accounts and len(found) < _RECENT:
-                latest = await worlds.witnessed_last(log_of(accounts[account]), _RECENT)
-                found = [*latest, *found]
-        return [_scene_event(event) for event in found[-_RECENT:]]
+        past = [log_of(accounts[account]) for account in ids if account in accounts]
+        return [_scene_event(event) for event in await worlds.witnessed_last(past, _RECENT)]
 
     async def _tell_state(
         self, world: World, scene: Scene | None, events: list[SceneEvent] | None

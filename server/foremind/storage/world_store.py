@@ -314,12 +314,20 @@ class WorldStore:
             rows = await connection.rows("witnessed_after", past, after, limit, self._fingerprint)
         return [_perceived(row) for row in rows]
 
-    async def witnessed_last(self, relationship_id: int, limit: int) -> list[PerceivedEvent]:
-        """Return the last that a relationship witnessed, oldest first."""
-        rows = await self._database.for_relationship(relationship_id).rows(
-            "witnessed_last", relationship_id, limit, self._fingerprint
-        )
-        return [_perceived(row) for row in reversed(rows)]
+    async def witnessed_last(self, past: Sequence[int], limit: int) -> list[PerceivedEvent]:
+        """Return the last that somebody witnessed, oldest first.
+
+        Args:
+            past: its relationships in the timelines of its past, oldest first.
+        """
+        latest: list[PerceivedEvent] = []  # the newest first
+        for relationship in reversed(past):
+            if len(latest) < limit:
+                rows = await self._database.for_relationship(relationship).rows(
+                    "witnessed_last", relationship, limit - len(latest), self._fingerprint
+                )
+                latest += map(_perceived, rows)
+        return latest[::-1]
 
     async def accounts(self, ids: Sequence[str]) -> dict[str, int]:
         """Return those of some accounts that exist, by the ids that no client can name."""

@@ -23,7 +23,7 @@ from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import Priority
 from foremind.runtime.services import RuntimeServices
 from foremind.storage.stores import Stores
-from foremind.storage.world_store import World
+from foremind.storage.world_store import PerceivedEvent, World
 from foremind.typeahead.context_builder import ContextServices, RetrievalScope
 from foremind.typeahead.context_cache import CacheKey
 from foremind.typeahead.draft_lore import NO_HISTORY, has_lorebook, lore_for, mark_of, no_lore
@@ -160,6 +160,19 @@ class Minds:
             if slug in scene.minds and (player is None or player in scene.players)
         ]
         return min(scenes, key=lambda scene: scene.name != asked, default=NO_SCENE)
+
+    async def witnessed(self, mind: Mind, player: str | None, limit: int) -> list[PerceivedEvent]:
+        """Return the last events that a mind witnessed, oldest first.
+
+        Args:
+            player: whose mind it is, of a character that has one for each player.
+        """
+        shared = mind.companion.settings.mind == "world"
+        past = await self._through_time(
+            mind.world, mind.companion, None if shared else player, met=False
+        )
+        known = [relationship for relationship in past if relationship is not None]
+        return await self._stores.worlds.witnessed_last(known, limit)
 
     async def think(
         self, mind: Mind, draft: str, speaker: str, priority: Priority = Priority.REQUEST
