@@ -40,7 +40,6 @@ _INDEX_LOAD_S = 2.0  # long enough for a session's index to be loaded
 _STAGGER_S = 5.0  # typists start within this time
 _NEVER_SENT_MS = 200.0  # after the last key of a draft that is discarded
 _CHARS = 60  # length of message that CPU time is reported for
-_MINDS = ("ada", "ben", "cleo", "dora")
 
 
 def main() -> None:
@@ -80,11 +79,17 @@ async def _seed(settings: Settings) -> None:
         await fill(
             parts, parts.runtime.clock.now(), own=0, others=_MAX_TYPISTS * _MEMORIES_PER_TYPIST
         )
-        for slug in _MINDS:
-            settings_of_mind = CompanionSettings(mind="world")
-            await parts.stores.companions.put(
-                CompanionFile(slug, slug.title(), f"You are {slug}.", settings=settings_of_mind)
-            )
+        for number in range(_MAX_TYPISTS):
+            for slug in _minds(number):
+                settings_of_mind = CompanionSettings(mind="world")
+                await parts.stores.companions.put(
+                    CompanionFile(slug, slug.title(), f"You are {slug}.", settings=settings_of_mind)
+                )
+
+
+def _minds(number: int) -> list[str]:
+    """Return the characters of a typist's scene."""
+    return [f"{name}-{number}" for name in ("ada", "ben", "cleo", "dora")]
 
 
 def _in_scenes(
@@ -224,14 +229,14 @@ async def _typist(
 async def _open(url: str, number: int, client: Client, *, in_scenes: bool | None) -> None:
     """Begin to talk, as a shipped client where nobody looks at contexts."""
     if not in_scenes:
-        companion, user = ("seeded", "neighbour") if in_scenes is None else (_MINDS[0], "newcomer")
+        companion, user = ("seeded", "neighbour") if in_scenes is None else ("ada-0", "newcomer")
         await client.open_session(companion, user_id=f"{user} {number}", name="N", contexts=False)
         return
     player, scene = f"player {number}", f"room {number}"
     address = url.replace("ws://", "http://").replace("/v1/ws", "/v1/worlds/vale")
     async with httpx2.AsyncClient(base_url=address, timeout=60.0) as http:
         (await http.put("", json={})).raise_for_status()
-        there = {"players": [player], "minds": _MINDS, "turn_order": {"replies": 1}}
+        there = {"players": [player], "minds": _minds(number), "turn_order": {"replies": 1}}
         (await http.put(f"/scenes/{scene}", json=there)).raise_for_status()
     opening = {"type": "session.open", "world": "vale", "scene": scene, "contexts": False}
     await client.send_raw(opening | {"user": {"id": player, "name": "N"}})

@@ -1,6 +1,8 @@
 """Worlds: what happens is known to whoever witnessed it, and to nobody else."""
 
+import asyncio
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -95,6 +97,16 @@ async def test_an_event_is_stored_once_and_recalled_after_long(start: StartServe
         assert "on 1 May 1203, this happened" in prompt
         assert prompt.count("My dog Biscuit ran away") == 1
         assert prompt.rstrip().endswith("ana: Where is Biscuit?")
+
+
+async def test_a_world_may_be_put_by_several_at_once(start: StartServer) -> None:
+    """Servers of one game that start together all find it."""
+    server = await start()
+    worlds, now = server.app.core.stores.worlds, datetime.now(UTC)
+    for number in range(10):
+        found = await asyncio.gather(*(worlds.put(f"isle-{number}", now) for _ in range(8)))
+        assert len({world.timeline for world, _ in found}) == 1
+        assert sum(is_new for _, is_new in found) == 1
 
 
 async def test_days_and_feasts_are_called_as_in_the_world(start: StartServer) -> None:

@@ -149,6 +149,10 @@ class Perception:
     text: str
 
 
+class _CreatedMeanwhile(Exception):
+    """Another transaction has just created the world."""
+
+
 class WorldStore:
     """Reads and writes worlds."""
 
@@ -179,6 +183,14 @@ class WorldStore:
         Args:
             rules: those to change, by their names in `WorldRules`.
         """
+        try:
+            return await self._put(name, now, clock, rules)
+        except _CreatedMeanwhile:
+            return await self._put(name, now, clock, rules)
+
+    async def _put(
+        self, name: str, now: datetime, clock: WorldClock | None, rules: Mapping[str, object]
+    ) -> tuple[World, bool]:
         async with self._database.transaction() as connection:
             row = await self._locked(connection, name)
             if row is None:
@@ -194,7 +206,7 @@ class WorldStore:
                 )
                 if await _insert_world(connection, world):
                     return world, True
-                raise Conflict("world: another request has just created it", param="world")
+                raise _CreatedMeanwhile
             known = _world(row)
             world = replace(
                 known,
