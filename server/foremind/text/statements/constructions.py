@@ -276,6 +276,12 @@ _OF_SPEAKER = tuple(row for row in _TABLE if row.words.pattern.startswith(("(?:i
 _OF_OTHERS = tuple(row for row in _TABLE if not row.words.pattern.startswith("(?:i "))
 
 
+def prepare() -> None:
+    """Compile every row, so that none is compiled when a message is read; takes a second."""
+    for row in _TABLE:
+        _with_tail(row.words)
+
+
 def read_clause(clause: str, shared: Polarity = "yes") -> ClauseReading | None:
     """Return what a clause states; nothing unless one row of the table matches all of it.
 
