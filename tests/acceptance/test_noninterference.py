@@ -331,7 +331,7 @@ class Performance:
         query = {"draft": draft} | ({"player": player} if player else {})
         body = await self._host.request("GET", f"/minds/{slug}/context", query=query)
         assert body["missing"] == {}
-        for memory in body["memories"]:
+        for memory in [*body["memories"], *body["recalled"]]:
             del memory["id"]
         return body
 

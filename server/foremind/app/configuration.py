@@ -21,7 +21,13 @@ SETTINGS_FILE = "foremind.toml"
 PREFIX = "FOREMIND_"
 #: Other variables with the prefix: those of clients and of test runs.
 OTHER_VARIABLES = frozenset(
-    {"FOREMIND_TOKEN", "FOREMIND_COMPANION", "FOREMIND_URL", "FOREMIND_LOAD_REPORT"}
+    {
+        "FOREMIND_TOKEN",
+        "FOREMIND_COMPANION",
+        "FOREMIND_URL",
+        "FOREMIND_SCENES",
+        "FOREMIND_LOAD_REPORT",
+    }
 )
 OTHER_PREFIXES = (KEY_PREFIX, "FOREMIND_TEST_")
 

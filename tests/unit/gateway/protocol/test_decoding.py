@@ -95,7 +95,13 @@ _FRAMES: list[dict[str, Any]] = [
         "state": {"task": "sailing", "flags": {"storm": True, "knots": 9}}, "contexts": False,
         "sentences": True, "event_id": "e1",
     },
-    {"type": "draft.update", "text": "Hello", "event_id": "e1"},
+    {
+        "type": "draft.update",
+        "text": "Hello",
+        "to": "jon",
+        "volume": "whisper",
+        "event_id": "e1",
+    },
     {"type": "draft.clear", "event_id": "e1"},
     {
         "type": "message.send", "id": "m1", "text": "Hello", "settings": {"max_tokens": 9},
