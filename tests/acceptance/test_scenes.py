@@ -12,24 +12,27 @@ from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.acceptance.hosting import hosting, put_minds
 from tests.acceptance.test_identity import close_code
 from tests.conftest import PATIENCE, RunningServer, StartServer
+from tests.unit.auth.test_access_tokens import SECRET as AUTH_SECRET
+from tests.unit.auth.test_access_tokens import token
 
 SECRET = "The treasure lies under the old mill"
 
 
 async def join(
-    server: RunningServer, player: str, scene: str = "tavern", *, sentences: bool = False
+    server: RunningServer,
+    player: str,
+    scene: str = "tavern",
+    *,
+    sentences: bool = False,
+    signed: bool = False,
 ) -> Client:
     """Let a player join a scene; return its client after its state has come."""
     client = await server.connect()
-    await client.send_raw(
-        {
-            "type": "session.open",
-            "user": {"id": player, "name": player.title()},
-            "world": "vale",
-            "scene": scene,
-            "sentences": sentences,
-        }
-    )
+    who: dict[str, Any] = {"user": {"id": player, "name": player.title()}}
+    if signed:
+        who = {"token": token(sub=player)}
+    where = {"world": "vale", "scene": scene}
+    await client.send_raw({"type": "session.open", "sentences": sentences} | who | where)
     assert (await client.next_event())["type"] == "session.opened"
     assert (await client.next_event())["type"] == "scene.state"
     return client
@@ -124,7 +127,7 @@ async def sent(client: Client, id_: str, text: str, **more: Any) -> tuple[str, s
 
 
 async def test_the_first_answer_finds_its_context_prepared(start: StartServer) -> None:
-    """Whoever is named, spoken to, or chosen by chance; what a shared mind knows is not shown."""
+    """Whoever is named, spoken to, or chosen by chance."""
     server = await start()
     minds = ["mara", "jon", "wren", "tom"]
     async with hosting(server, *minds) as host:
@@ -134,7 +137,7 @@ async def test_the_first_answer_finds_its_context_prepared(start: StartServer) -
         await sent(bo, "b1", SECRET, to="jon", volume="whisper")
         asked = "Jon, where is the treasure?"
         ready = await typed(ana, asked)
-        assert (ready["draft"], ready["memories"]) == (asked, [])
+        assert ready["draft"] == asked
         assert await sent(ana, "m1", asked) == ("hit", "jon")
         for number in range(4):
             said = f"Is anybody here hungry, or thirsty? ({number})"
@@ -152,12 +155,12 @@ async def test_the_first_answer_finds_its_context_prepared(start: StartServer) -
 
 
 async def test_players_are_shown_memories_of_minds_of_their_own_only(start: StartServer) -> None:
-    """Over the socket and over HTTP, a mind that others talk to as well shows none."""
-    server = await start()
-    async with hosting(server, "jon") as host:
+    """Over the socket and over HTTP, a mind that others talk to as well shows its host alone."""
+    server = await start(auth_secret=AUTH_SECRET)
+    async with hosting(await start(), "jon") as host:
         await put_minds(server, "mara", mind="player")
         await host.scene("tavern", players=["ana", "bo"], minds=["jon", "mara"])
-        ana, bo = await join(server, "ana"), await join(server, "bo")
+        ana, bo = await join(server, "ana", signed=True), await join(server, "bo", signed=True)
         for mind in ("jon", "mara"):
             await sent(bo, f"b-{mind}", SECRET, to=mind, volume="whisper")
             await sent(ana, f"a-{mind}", "My sister is called Ida", to=mind)
@@ -167,13 +170,16 @@ async def test_players_are_shown_memories_of_minds_of_their_own_only(start: Star
         assert "Ida" in shown
         assert "mill" not in shown
         for mind in ("jon", "mara"):
-            turn = {"id": f"t-{mind}", "user": "ana", "text": asked}
-            where = {"world": "vale", "scene": "tavern", "to": mind}
-            answer = await host.http.post("/v1/turns", json=turn | where)
-            assert answer.status_code == 200, answer.text
-            memories = str(answer.json()["memories"])
-            assert ("Ida" in memories) == (mind == "mara")
-            assert "mill" not in memories
+            for url, is_host in ((f"http://127.0.0.1:{server.port}", False), ("", True)):
+                turn = {"id": f"t-{mind}-{is_host}", "text": asked, "to": mind}
+                where = {"world": "vale", "scene": "tavern"} | ({"user": "ana"} if is_host else {})
+                headers = {} if is_host else {"authorization": f"Bearer {token(sub='ana')}"}
+                address = f"{url}/v1/turns"
+                answer = await host.http.post(address, json=turn | where, headers=headers)
+                assert answer.status_code == 200, answer.text
+                memories = str(answer.json()["memories"])
+                assert ("Ida" in memories) == (is_host or mind == "mara"), (mind, is_host)
+                assert "mill" not in memories
 
 
 async def test_a_turn_over_http_is_answered_once(start: StartServer) -> None:

@@ -7,7 +7,7 @@ from starlette.requests import Request
 
 from fair_transport import TokenBucket
 from foremind.auth.authority import Authority, require_scope
-from foremind.auth.principal import Principal, Scope, user_id_problem
+from foremind.auth.principal import CLAIMED_SCOPES, Principal, Scope, user_id_problem
 from foremind.domain.clock import Clock
 from foremind.domain.errors import (
     ForemindError,
@@ -110,7 +110,9 @@ class RequestAuthenticator:
             raise InvalidMessage(f"user: {problem}", param="user")
         self._limit_rate(user_id)
         name = name_of(name, user_id)
-        return Principal(user_id, name) if caller is None else caller.acting_for(user_id, name)
+        if caller is None:
+            return Principal(user_id, name, scopes=CLAIMED_SCOPES)
+        return caller.acting_for(user_id, name)
 
     def strict_player(
         self, caller: Principal | None, user_id: str | None, name: str | None = None

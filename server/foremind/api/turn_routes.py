@@ -320,7 +320,8 @@ class TurnEndpoints:
             answers = await while_connected(request.receive, _result(speaking))
         finally:
             await stop(speaking)
-        with_memories = principal.allows("memory:read")
+        is_told = all(answer.is_private for answer in answers) or principal.hosts(world)
+        with_memories = is_told and principal.allows("memory:read")
         return json_response(
             _scene_answer(
                 speech, answers, told, with_memories=with_memories, sentences=body.sentences

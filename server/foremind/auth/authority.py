@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from foremind.auth.access_tokens import CLOCK_SKEW_S, read_token
 from foremind.auth.principal import (
+    CLAIMED_SCOPES,
     MAX_USER_CHARS,
-    PLAYER_SCOPES,
     SCOPES,
     Principal,
     Scope,
@@ -62,7 +62,7 @@ class Authority:
         elif problem := user_id_problem(claimed[0]):
             raise InvalidMessage(f"user.id: {problem}", param="user.id")
         else:
-            principal = Principal(*claimed, scopes=PLAYER_SCOPES | {"world"})
+            principal = Principal(*claimed, scopes=CLAIMED_SCOPES)
         require_scope(principal, "chat")
         if companion and not principal.may_open(companion):
             raise NotAllowed(

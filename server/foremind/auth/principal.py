@@ -9,6 +9,8 @@ Scope = Literal["chat", "memory:read", "memory:write", "host", "world", "metrics
 SCOPES: frozenset[Scope] = frozenset(get_args(Scope))
 #: The scopes of a token without a `scopes` claim: full access to the user's own data.
 PLAYER_SCOPES: frozenset[Scope] = frozenset({"chat", "memory:read", "memory:write"})
+#: Those of whoever claims to be a user in open mode, where everybody may host worlds.
+CLAIMED_SCOPES: frozenset[Scope] = PLAYER_SCOPES | {"world"}
 MAX_USER_CHARS = 128
 _DOT_SEGMENTS = frozenset({".", ".."})  # URL clients remove them, so no path could name the user
 

@@ -194,7 +194,8 @@ class SceneSession:
         cache = self._services.context.cache
         if not self._contexts or cache.predates_erasure(mind.relationship.id, context):
             return
-        shown = mind.is_private and self.principal.allows("memory:read")
+        is_told = mind.is_private or self.principal.hosts(self.world)
+        shown = is_told and self.principal.allows("memory:read")
         event = context_ready(draft, context, trigger, mind.now, with_memories=shown)
         self._stream.emit(event, telemetry=True)
 

@@ -117,13 +117,17 @@ def reply_event_id(event_id: str, slug: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a mind answered; `memories` are those in its prompt that its player may be shown."""
+    """What a mind answered; `memories` are those in its prompt.
+
+    `is_private`: the mind is of the player alone, who may be shown what it remembers.
+    """
 
     slug: str
     result: ReplyResult
     memories: Sequence[MemoryView] = ()
     sentences: Sequence[SpokenSentence] = ()
     actions: Sequence[RequestedAction] = ()
+    is_private: bool = False
 
 
 class SceneWindow(Protocol):
@@ -480,9 +484,10 @@ class Scenes:
         for action in actions:
             emit(_requested(reply.id, slug, action))
         emit(_done(exchange, reply.id, slug, result, used, clock.monotonic()))
-        shown = prompt.memories if mind.is_private else ()
-        memories = [memory_view(memory, mind.now, prompt.language) for memory in shown]
-        exchange.answers.append(Answer(slug, result, memories, sentences, actions))
+        memories = [memory_view(memory, mind.now, prompt.language) for memory in prompt.memories]
+        exchange.answers.append(
+            Answer(slug, result, memories, sentences, actions, is_private=mind.is_private)
+        )
         _log.info("scene.answered", companion=slug, status=result.status, chars=len(result.text))
 
     async def _store(
