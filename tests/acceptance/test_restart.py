@@ -25,7 +25,7 @@ from foremind_eval.processes.server_process import free_port
 from tests.conftest import PATIENCE, PATIENT, eventually, eventually_async
 from tests.faults.traffic import traffic_on
 
-KILLS = 20  # with an effort of 1
+KILLS = 10  # with an effort of 1
 UNUSUAL_NAME = 'a folder\'s $HOME, "größer" & `日本`'
 
 
