@@ -15,9 +15,9 @@ from typing import Any
 
 from foremind.app.configuration import load_settings
 from foremind.app.core import core
-from foremind.domain.companion import CompanionFile
-from foremind.domain.settings.settings import CompanionSettings, Settings
+from foremind.domain.settings.settings import Settings
 from foremind_eval.processes.server_process import cpu_s, running_server
+from foremind_eval.seeding import put_minds
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -55,7 +55,7 @@ def _load(settings: Settings, options: argparse.Namespace, scenes: int) -> dict[
     with tempfile.TemporaryDirectory(prefix="load-", dir=settings.data_dir) as scratch:
         path = Path(scratch) / "report.json"
         fresh = settings.in_scratch(Path(scratch))
-        asyncio.run(_put_minds(fresh))
+        asyncio.run(_seed(fresh))
         with running_server(fresh) as (url, process):
             before = cpu_s(process)
             variables = {"FOREMIND_LOAD_REPORT": str(path), "FOREMIND_SCENES": str(scenes)}
@@ -66,14 +66,9 @@ def _load(settings: Settings, options: argparse.Namespace, scenes: int) -> dict[
     return report | {"cpu_ms_per_message": round(spent / sent * 1000, 1)}
 
 
-async def _put_minds(settings: Settings) -> None:
-    """Create characters that have one mind for all players of a world."""
-    async with core(settings, say=lambda _: None) as parts:
-        for slug in _MINDS:
-            shared = CompanionSettings(mind="world")
-            await parts.stores.companions.put(
-                CompanionFile(slug, slug.title(), f"You are {slug.title()}.", settings=shared)
-            )
+async def _seed(settings: Settings) -> None:
+    async with core(settings) as parts:
+        await put_minds(parts, _MINDS)
 
 
 def _run_locust(host: str, typists: int, seconds: int, variables: dict[str, str]) -> None:

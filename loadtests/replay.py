@@ -26,13 +26,14 @@ import psutil
 
 from foremind.app.configuration import load_settings
 from foremind.app.core import core
-from foremind.domain.companion import CompanionFile
-from foremind.domain.settings.settings import CompanionSettings, Settings
+from foremind.domain.settings.settings import Settings
 from foremind_client import Client, connect
 from foremind_eval.processes.server_process import running_server
-from foremind_eval.seeding import fill
+from foremind_eval.seeding import fill, put_minds
 from loadtests.recordings import Recording, read_recordings
 
+#: Opens the session of a typist: given the server's URL, the typist's number and its client.
+_Begin = Callable[[str, int, Client], Awaitable[None]]
 RESULTS = Path(__file__).parent / "results"
 _MEMORIES_PER_TYPIST = 1_000
 _MAX_TYPISTS = 40  # users that `fill` creates
@@ -80,11 +81,7 @@ async def _seed(settings: Settings) -> None:
             parts, parts.runtime.clock.now(), own=0, others=_MAX_TYPISTS * _MEMORIES_PER_TYPIST
         )
         for number in range(_MAX_TYPISTS):
-            for slug in _minds(number):
-                settings_of_mind = CompanionSettings(mind="world")
-                await parts.stores.companions.put(
-                    CompanionFile(slug, slug.title(), f"You are {slug}.", settings=settings_of_mind)
-                )
+            await put_minds(parts, _minds(number))
 
 
 def _minds(number: int) -> list[str]:
@@ -98,8 +95,11 @@ def _in_scenes(
     """Let typists talk to one companion, and then in scenes; each with memories of that only."""
     report = {}
     with running_server(settings) as (url, process):
-        for name, in_scenes in (("one to one", False), ("scenes of four minds", True)):
-            typing = partial(_run_typists, url, options, recordings, process, in_scenes=in_scenes)
+        for name, begin in (
+            ("one to one", partial(_talk, _minds(0)[0], "newcomer")),
+            ("scenes of four minds", _join),
+        ):
+            typing = partial(_run_typists, url, options, recordings, process, begin=begin)
             measured = asyncio.run(typing(enter_ms=options.enter_ms[-1]))
             unsent = asyncio.run(typing(enter_ms=None))
             report[name] = _summary(measured) | {
@@ -172,23 +172,22 @@ async def _run_typists(
     process: psutil.Process,
     enter_ms: float | None,
     *,
-    in_scenes: bool | None = None,
+    begin: _Begin | None = None,
 ) -> _Measurements:
     """Have every typist type; Enter follows `enter_ms` after the last key, or never.
 
     Args:
-        in_scenes: whether each is in a scene, or talks to one companion, without earlier memories;
-            None: to the one that is seeded.
+        begin: opens the session of each; by default with the companion that is seeded.
     """
     measured = _Measurements()
+    begin = begin or partial(_talk, "seeded", "neighbour")
     async with asyncio.TaskGroup() as group:
         connected = asyncio.Barrier(options.typists + 1)
         for number in range(options.typists):
             sentences = list(recordings[number % len(recordings)])
             random.Random(number).shuffle(sentences)
             sentences = list(itertools.islice(itertools.cycle(sentences), options.sentences))
-            open_ = partial(_open, url, number, in_scenes=in_scenes)
-            group.create_task(_typist(url, number, sentences, enter_ms, measured, connected, open_))
+            group.create_task(_typist(url, number, sentences, enter_ms, measured, connected, begin))
         await connected.wait()
         before = process.cpu_times()
     after = process.cpu_times()
@@ -203,10 +202,10 @@ async def _typist(
     enter_ms: float | None,
     measured: _Measurements,
     connected: asyncio.Barrier,
-    open_: Callable[[Client], Awaitable[object]],
+    begin: _Begin,
 ) -> None:
     async with connect(url) as client:
-        await open_(client)
+        await begin(url, number, client)
         answered = asyncio.Event()
         reader = asyncio.create_task(_read(client, measured, answered))
         await asyncio.sleep(_INDEX_LOAD_S)
@@ -226,12 +225,13 @@ async def _typist(
         reader.cancel()
 
 
-async def _open(url: str, number: int, client: Client, *, in_scenes: bool | None) -> None:
-    """Begin to talk, as a shipped client where nobody looks at contexts."""
-    if not in_scenes:
-        companion, user = ("seeded", "neighbour") if in_scenes is None else ("ada-0", "newcomer")
-        await client.open_session(companion, user_id=f"{user} {number}", name="N", contexts=False)
-        return
+async def _talk(companion: str, user: str, _url: str, number: int, client: Client) -> None:
+    # As a shipped client where nobody looks at contexts.
+    await client.open_session(companion, user_id=f"{user} {number}", name="N", contexts=False)
+
+
+async def _join(url: str, number: int, client: Client) -> None:
+    """Join a scene of its own, with four minds."""
     player, scene = f"player {number}", f"room {number}"
     address = url.replace("ws://", "http://").replace("/v1/ws", "/v1/worlds/vale")
     async with httpx2.AsyncClient(base_url=address, timeout=60.0) as http:

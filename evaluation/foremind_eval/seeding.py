@@ -1,6 +1,6 @@
 """Bulk-load synthetic memories, for query plans and benchmarks at realistic sizes."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,6 +13,7 @@ from pgvector.asyncpg import register_vector
 from foremind.app.core import Core
 from foremind.domain.companion import CompanionFile
 from foremind.domain.record import Details, NewRecord, RecordLayer
+from foremind.domain.settings.settings import CompanionSettings
 from foremind.domain.turn import OpenedSession
 from foremind.text.tokenization import pack_terms
 
@@ -52,6 +53,16 @@ async def owner_connection(core: Core) -> AsyncIterator[Any]:
         yield raw
     finally:
         await raw.close()
+
+
+async def put_minds(core: Core, slugs: Iterable[str], name: str = "") -> None:
+    """Create characters that have one mind for all players of a world; named as `name` or slug."""
+    for slug in slugs:
+        called = name or slug.title()
+        shared = CompanionSettings(mind="world")
+        await core.stores.companions.put(
+            CompanionFile(slug, called, f"You are {called}.", settings=shared)
+        )
 
 
 async def fill(core: Core, now: datetime, *, own: int, others: int) -> OpenedSession:

@@ -10,13 +10,13 @@ import asyncpg
 import httpx2
 
 from foremind.app.core import core
-from foremind.domain.companion import CompanionFile
 from foremind.domain.relationship import relationship_id_of
-from foremind.domain.settings.settings import CompanionSettings, Settings
+from foremind.domain.settings.settings import Settings
 from foremind.storage.embedded_postgres import embedded_postgres
 from foremind.storage.named_queries import load_queries
 from foremind_eval.benchmarks.figures import Figure, Say, single_figure, timing_figure
 from foremind_eval.processes.server_process import running_server
+from foremind_eval.seeding import put_minds
 
 _WITNESSES = 50
 _EVENTS = 1_000  # of a batch
@@ -41,15 +41,7 @@ async def bench_worlds(settings: Settings, say: Say) -> list[Figure]:
     minds remember.
     """
     async with core(settings, say=lambda _: None) as parts:
-        for number in range(_MINDS):
-            await parts.stores.companions.put(
-                CompanionFile(
-                    f"mind-{number}",
-                    "Mara",
-                    "You are Mara.",
-                    settings=CompanionSettings(mind="world"),
-                )
-            )
+        await put_minds(parts, (f"mind-{number}" for number in range(_MINDS)), "Mara")
     async with embedded_postgres(settings.data_dir) as database:
         owner = await asyncpg.connect(database, command_timeout=_PATIENCE_S)
         try:

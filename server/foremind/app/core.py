@@ -57,7 +57,6 @@ from foremind.storage.quotas import UserQuota
 from foremind.storage.stores import Stores
 from foremind.storage.transfer_store import TransferStore
 from foremind.text import time_words
-from foremind.text.pin_requests import text_to_pin
 from foremind.worlds.forgetting import WorldEraser
 from foremind_models import (
     Manifest,
@@ -253,7 +252,6 @@ async def _warm_up(embedder: EmbeddingService, search: MemorySearch, settings: S
     await asyncio.to_thread(time_words.prepare)
     await asyncio.to_thread(score_significance, said, 0.0, policy.storage.rules)
     await asyncio.to_thread(facts_in, said)
-    await asyncio.to_thread(text_to_pin, said)
     text = "What do you remember of the harbour yesterday?"  # parsing a date is slow at first, too
     vector = await embedder.embed_query(text, Priority.ENTER)
     await search.search(Query(0, text, vector, policy.recall, datetime.now(UTC)))

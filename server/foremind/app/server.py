@@ -65,6 +65,7 @@ from foremind.storage.presence import PresenceKeeper
 from foremind.storage.probe import DatabaseProbe
 from foremind.storage.quotas import TokenQuota
 from foremind.storage.user_store import RevocationStore
+from foremind.text.pin_requests import text_to_pin
 from foremind.text.statements import constructions
 from foremind.typeahead.context_builder import ContextBuilder, ContextServices
 from foremind.typeahead.context_cache import ContextCache
@@ -187,6 +188,7 @@ async def application(
     check_files(settings)
     async with core(settings, clock=clock, say=say) as components, AsyncExitStack() as stack:
         await asyncio.to_thread(constructions.prepare)
+        await asyncio.to_thread(text_to_pin, "")  # compiles its phrases
         await _create_example_companions(components, say)
         await _warn_of_short_retention(components)
         chat_models = await _start_chat_models(components, stack)

@@ -20,6 +20,8 @@ from foremind.typeahead.context_cache import PreparedContext
 from foremind.typeahead.prefetcher import ContextAtEnter, PrefetchCallbacks, Prefetcher
 from foremind.worlds.minds import Mind, Minds, Recall
 
+#: Is told of a context that is ready: whose mind, the draft, what triggered it.
+OnReady = Callable[[Mind, str, PreparedContext, Trigger], None]
 _MAX_MINDS = 4  # that a player's drafts are prepared for
 _LOOK_AGAIN_S = 1.0  # in a world where something happens all the time
 _IDLE_S = 60.0  # since the last key, after which nothing is prepared anew
@@ -67,7 +69,7 @@ class _Likely:
         minds: Minds,
         mind: Mind,
         changes: int,
-        on_ready: Callable[[Mind, str, PreparedContext, Trigger], None],
+        on_ready: OnReady,
     ) -> None:
         self.mind = mind
         self.changes = changes
@@ -92,7 +94,7 @@ class ScenePrefetcher:
     Args:
         room: returns the scene as it is now.
         answerers: returns who would answer an event there, in order, of chance drawn from a seed.
-        on_ready: is told of a context that is ready: whose mind, the draft, what triggered it.
+        on_ready: is told of a context that is ready.
     """
 
     def __init__(
@@ -102,7 +104,7 @@ class ScenePrefetcher:
         player: str,
         room: Callable[[], Awaitable[Room]],
         answerers: Callable[[NewEvent, str, Room, str], Collection[str]],
-        on_ready: Callable[[Mind, str, PreparedContext, Trigger], None],
+        on_ready: OnReady,
     ) -> None:
         self._services = services
         self._minds = minds
@@ -201,9 +203,9 @@ class ScenePrefetcher:
 
     def _knows(self, slug: str, changes: int) -> bool:
         """Return whether all that happened until a change is known to the mind that answers."""
-        likely = self._likely.get(slug)
-        of_mind = likely.changes if likely is not None else changes if not slug else 0
-        return min(self._known_changes, of_mind) >= changes
+        if self._known_changes < changes:
+            return False
+        return not slug or (slug in self._likely and self._likely[slug].changes >= changes)
 
     def _first(self) -> str:
         """Return who would answer the draft first, as far as is known; "" for nobody."""

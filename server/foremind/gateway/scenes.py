@@ -31,7 +31,7 @@ from foremind.domain.errors import (
 )
 from foremind.domain.memory import MemoryView
 from foremind.domain.storable_text import check_storable
-from foremind.domain.turn import Outcome, SpokenSentence, Trigger
+from foremind.domain.turn import Outcome, SpokenSentence
 from foremind.domain.world import NO_SCENE, NewEvent, Volume, Witness, audience_of
 from foremind.gateway.event_builders import memory_view
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
@@ -46,7 +46,7 @@ from foremind.gateway.protocol.server_events import (
     ResponseSentence,
     ResponseTimings,
 )
-from foremind.gateway.scene_prefetch import Room, ScenePrefetcher, SentDraft
+from foremind.gateway.scene_prefetch import OnReady, Room, ScenePrefetcher, SentDraft
 from foremind.gateway.scene_triggers import SceneTriggers
 from foremind.gateway.session_client import NOT_ALLOWED, NOT_AUTHENTICATED
 from foremind.gateway.session_services import SessionServices
@@ -54,14 +54,11 @@ from foremind.llm.acting import MAX_CALLS, checked
 from foremind.retrieval.access_counts import used_memories
 from foremind.runtime.supervision import TaskSet, run_or_offload
 from foremind.storage.world_store import StoredWorldEvent, World
-from foremind.typeahead.context_cache import PreparedContext
-from foremind.worlds.minds import Mind, Minds, Thought
+from foremind.worlds.minds import Minds, Thought
 from foremind.worlds.narration import flat
 from foremind.worlds.turn_order import answering
 
 Tell = Callable[[Event], None]
-#: Is told of a context that is ready: whose mind, the draft, what triggered it.
-OnReady = Callable[[Mind, str, PreparedContext, Trigger], None]
 _ATTEMPTS = 3  # to store what is said while things are undone or forgotten
 _MAX_FLOORS = 10_000  # scenes in which something was said lately
 _MAX_PLAYERS = 1000  # of a scene that said something lately
@@ -539,7 +536,7 @@ class Scenes:
                     id=action_id,
                     type=REQUESTED,
                     text=f"{thought.mind.companion.name} does this: {action.name} {shown}".strip(),
-                    to=() if thought.mind.companion.settings.mind == "world" else (player,),
+                    to=(player,) if thought.mind.is_private else (),
                     retells=None,
                     sources=(*event.sources, *([said.id] if text else [])),
                     fields={"name": action.name, "arguments": arguments, "wait": action.wait},

@@ -136,13 +136,12 @@ async def lore_for(
     Args:
         macros: their `moment` is told by the turns.
     """
-    history = mark_of(turns)
     if not has_lorebook(companion):
-        return DraftLore(NO_LORE, history)
+        return DraftLore()
     book = await lorebooks.load(companion, macros.user)
     values = replace(macros, moment=last_turn_of(turns))
     work = partial(active_lore, book, policy, tuple(turns), draft, values)
-    return DraftLore(await run_or_offload(_effort(book, turns, draft), work), history)
+    return DraftLore(await run_or_offload(_effort(book, turns, draft), work), mark_of(turns))
 
 
 def active_lore(

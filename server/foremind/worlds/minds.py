@@ -26,7 +26,7 @@ from foremind.storage.stores import Stores
 from foremind.storage.world_store import PerceivedEvent, World
 from foremind.typeahead.context_builder import ContextServices, RetrievalScope
 from foremind.typeahead.context_cache import CacheKey
-from foremind.typeahead.draft_lore import NO_HISTORY, has_lorebook, lore_for, mark_of, no_lore
+from foremind.typeahead.draft_lore import NO_HISTORY, has_lorebook, lore_for, mark_of
 from foremind.typeahead.prefetch_policy import normalise
 from foremind.typeahead.prefetcher import ContextAtEnter
 from foremind.typeahead.prompt_builder import ConversationSnapshot, build_prompt
@@ -167,10 +167,8 @@ class Minds:
         Args:
             player: whose mind it is, of a character that has one for each player.
         """
-        shared = mind.companion.settings.mind == "world"
-        past = await self._through_time(
-            mind.world, mind.companion, None if shared else player, met=False
-        )
+        owner = player if mind.is_private else None
+        past = await self._through_time(mind.world, mind.companion, owner, met=False)
         known = [relationship for relationship in past if relationship is not None]
         return await self._stores.worlds.witnessed_last(known, limit)
 
@@ -242,9 +240,7 @@ class Minds:
                 policy.layers,
                 macro_values(companion, NO_NAME, mind.world.name),
                 before,
-            )
-            if has_lorebook(companion)
-            else no_lore,
+            ),
             now=mind.now,
             around=mind.around,
         )
