@@ -186,6 +186,21 @@ CREATE TABLE alternative_replies (
     FOREIGN KEY (relationship_id, turn_id) REFERENCES turns ON DELETE CASCADE
 );
 
+-- What the language model was given for the latest replies of a relationship, as JSON: whoever asks
+-- how a line came about is told. Plain text, so that an operator can see that nothing erased is in it;
+-- every erasure deletes what may hold it.
+CREATE TABLE reply_prompts (
+    relationship_id bigint NOT NULL,
+    -- The turn of the message that was answered; in a world, the number of the event that was said.
+    number bigint NOT NULL,
+    -- Of the replies to the same message, which.
+    position integer NOT NULL,
+    -- The turn that the reply was first stored as; NULL in a world. No later turn is in the prompt.
+    reply_id bigint,
+    prompt text NOT NULL,
+    PRIMARY KEY (relationship_id, number, position)
+);
+
 -- -------------------------------------------------------------------------------------------------
 -- What is remembered
 -- -------------------------------------------------------------------------------------------------
@@ -687,7 +702,7 @@ BEGIN
     FOREACH protected IN ARRAY ARRAY[
         'session_states', 'turns', 'alternative_replies', 'memories', 'memory_sources',
         'memory_facts', 'memory_changes', 'memory_terms', 'records', 'record_sources',
-        'record_revisions', 'audit'
+        'record_revisions', 'audit', 'reply_prompts'
     ] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', protected);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', protected);

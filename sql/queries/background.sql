@@ -300,6 +300,7 @@ WHERE id = $1 AND woken_at < $2;
 
 -- name: close_session
 -- Closes a session, unless it was active meanwhile; deletes its state, and replies that do not stand.
+-- If it has a state, prompts with one go, too.
 WITH closed AS (
     UPDATE sessions SET closed_at = $3
     WHERE id = $1 AND relationship_id = $2 AND active_at <= $4
@@ -308,6 +309,12 @@ WITH closed AS (
     DELETE FROM alternative_replies AS other USING turns AS message
     WHERE other.relationship_id = $2 AND message.relationship_id = $2
         AND message.id = other.turn_id AND message.session_id IN (SELECT id FROM closed)
+), prompts AS (
+    DELETE FROM reply_prompts
+    WHERE relationship_id = $2 AND prompt LIKE '%<state>%' AND EXISTS (
+        SELECT FROM session_states
+        WHERE relationship_id = $2 AND session_id IN (SELECT id FROM closed)
+    )
 )
 DELETE FROM session_states
 WHERE relationship_id = $2 AND session_id IN (SELECT id FROM closed)

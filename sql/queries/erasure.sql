@@ -410,6 +410,10 @@ WHERE id = $1;
 
 -- name: raise_erasures
 -- Raises the number of removals and, if work in flight is to be refused, of erasures.
+-- Prompts are deleted that may hold what was removed; those of replies up to a turn ($3) hold none.
+WITH prompts AS (
+    DELETE FROM reply_prompts WHERE relationship_id = $1 AND coalesce(reply_id > $3::bigint, true)
+)
 UPDATE relationships SET removals = removals + 1, erasures = erasures + CASE WHEN $2 THEN 1 ELSE 0 END
 WHERE id = $1
 RETURNING removals, erasures;

@@ -34,6 +34,6 @@ SELECT EXISTS (
 SELECT name FROM unnest(ARRAY[
     'turns', 'alternative_replies', 'memories', 'memory_terms', 'memory_sources', 'memory_facts',
     'memory_changes', 'records', 'record_sources', 'record_revisions', 'audit', 'session_states',
-    'world_events', 'witnesses'
+    'world_events', 'witnesses', 'reply_prompts'
 ]) AS name
 WHERE NOT row_security_active(name::regclass);

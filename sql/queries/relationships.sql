@@ -60,7 +60,7 @@ WHERE relationship.id = ANY ($1::bigint[]);
 
 -- name: relationships_of_user
 -- Lists a user's relationships with their companions.
-SELECT relationship.id, relationship.memory_version, relationship.memory_count,
+SELECT relationship.id, relationship.memory_version, relationship.removals, relationship.memory_count,
     relationship.settings, relationship.operator_settings,
     relationship.consented_at IS NOT NULL AS consented,
     account.external_id AS user_id, account.name AS user_name, account.time_zone,
@@ -73,7 +73,7 @@ ORDER BY relationship.id;
 
 -- name: relationship
 -- Reads a relationship with its user and companion.
-SELECT relationship.id, relationship.memory_version, relationship.memory_count,
+SELECT relationship.id, relationship.memory_version, relationship.removals, relationship.memory_count,
     relationship.settings, relationship.operator_settings,
     relationship.consented_at IS NOT NULL AS consented,
     account.external_id AS user_id, account.name AS user_name, account.time_zone,
@@ -107,6 +107,10 @@ RETURNING settings_version AS version;
 
 -- name: set_consent
 -- Records whether a user agrees to be remembered by a companion, and since when.
+-- Who withdraws that leaves no prompts.
+WITH prompts AS (
+    DELETE FROM reply_prompts WHERE relationship_id = $1 AND NOT $2::boolean
+)
 UPDATE relationships
 SET consented_at = CASE WHEN $2 THEN coalesce(consented_at, $3::timestamptz) END,
     settings_version = settings_version + 1

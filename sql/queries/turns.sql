@@ -163,7 +163,8 @@ SELECT pg_advisory_lock($1);
 
 -- name: insert_reply
 -- Stores what the player was shown of a reply, once per turn it answers; it may wait for ingest.
--- Nothing is stored if something was erased since its prompt was built.
+-- Nothing is stored if something was erased since its prompt was built. That is stored with it,
+-- unless something was removed since, and takes the place of the relationship's earliest ($17).
 -- Background work waits for a lull of the conversation, within bounds, unless it is urgent.
 WITH due AS (
     UPDATE relationships
@@ -176,7 +177,7 @@ WITH due AS (
                 (coalesce(gathered_since, $7) AT TIME ZONE 'UTC' + $14::interval) AT TIME ZONE 'UTC')
             END
     WHERE id = $1 AND erasures = coalesce($9, erasures)
-    RETURNING id, companion_id
+    RETURNING id, companion_id, removals
 ), regenerated AS MATERIALIZED (
     SELECT coalesce(max(position) + 1, 0) AS position FROM alternative_replies
     WHERE relationship_id = $1 AND turn_id = $4::bigint
@@ -195,6 +196,18 @@ WITH due AS (
         (relationship_id, step, turn_id, lane, place, companion_id, due_at, since)
     SELECT due.id, 'ingest', turn.id, 'ingest', '', due.companion_id, $7, $7
     FROM due, turn WHERE $8::boolean
+), prompt AS (
+    INSERT INTO reply_prompts (relationship_id, number, position, reply_id, prompt)
+    SELECT due.id, $4::bigint, regenerated.position, turn.id, $15::text
+    FROM due, regenerated, turn WHERE $15::text IS NOT NULL AND due.removals = $16::bigint
+    ON CONFLICT (relationship_id, number, position)
+        DO UPDATE SET reply_id = excluded.reply_id, prompt = excluded.prompt
+), earlier AS (
+    DELETE FROM reply_prompts
+    WHERE relationship_id = $1 AND $15::text IS NOT NULL AND (number, position) <= (
+        SELECT number, position FROM reply_prompts
+        WHERE relationship_id = $1 ORDER BY number DESC, position DESC OFFSET $17 - 1 LIMIT 1
+    )
 )
 SELECT id, EXISTS (SELECT FROM alternative_replies WHERE relationship_id = $1) AS alternatives
 FROM turn;

@@ -38,6 +38,8 @@ WITH sources AS (
     DELETE FROM memories WHERE relationship_id = $1
 ), said AS (
     DELETE FROM turns WHERE relationship_id = $1
+), prompts AS (
+    DELETE FROM reply_prompts WHERE relationship_id = $1
 ), states AS (
     DELETE FROM session_states WHERE relationship_id = $1
 ), talks AS (

@@ -173,6 +173,7 @@ async def seeded_server(start: StartServer, **settings: Any) -> SeededServer:
         "id": opened["relationship_id"],
         "memory": events["memory.stored"]["memory_id"],
         "session": opened["session_id"],
+        "turn": events["message.accepted"]["turn_id"],
         "slug": "wren",
         "world": "vale",
     }
@@ -362,7 +363,8 @@ async def test_programs_and_allowed_pages_are_served(
         senders += [{"host": "localhost"}, {"host": "[::1]:99"}]
     for sender in senders:
         for method, path, _ in d.requests:
-            if method == "GET" and not path.endswith("/context"):
+            # Neither without a draft, nor of a world in which no mind has said anything.
+            if method == "GET" and not path.endswith(("/context", "/events/1/prompt")):
                 response = await d.send(method, path, **sender)
                 assert response.status_code == 200, (path, sender, response.text)
                 assert "origin" in response.headers["vary"].lower()

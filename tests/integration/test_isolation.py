@@ -43,7 +43,7 @@ PROTECTED = (
     "turns", "alternative_replies", "memories", "memory_terms", "memory_sources", "memory_facts",
     "memory_changes",
     "records", "record_sources", "record_revisions", "audit",
-    "session_states",
+    "session_states", "reply_prompts",
 )  # fmt: skip
 # What happened in worlds, which belongs to those who witnessed it.
 OF_WITNESSES = ("world_events", "witnesses")
@@ -306,7 +306,8 @@ async def test_no_row_of_another_relationship_can_be_written(built: Core) -> Non
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         async with built.database.transaction(bo.relationship_id) as connection:
             row = (ana.relationship_id, ana.session_id, ana.user_id, None, "completed", "x", now)
-            await connection.row("insert_reply", *row, None, None, True, True, 1, now, timedelta())
+            due = (1, now, timedelta())
+            await connection.row("insert_reply", *row, None, None, True, True, *due, "x", 0, 1)
     # A sharded database moves no row from one relationship to another, whoever asks.
     refused = (asyncpg.InsufficientPrivilegeError, asyncpg.FeatureNotSupportedError)
     with pytest.raises(refused):

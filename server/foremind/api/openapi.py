@@ -16,6 +16,7 @@ from foremind.api.event_routes import EventEndpoints
 from foremind.api.mcp_routes import McpEndpoint
 from foremind.api.memory_routes import MemoryEndpoints
 from foremind.api.operations import ID, TEXT, Operation, operations_of
+from foremind.api.prompt_routes import PromptEndpoints
 from foremind.api.record_routes import RecordEndpoints
 from foremind.api.relationship_routes import RelationshipEndpoints
 from foremind.api.responses import ErrorResponse
@@ -29,9 +30,9 @@ from foremind.auth.principal import MAX_USER_CHARS
 OPERATIONS = tuple(
     operation
     for endpoints in (
-        ServerEndpoints, ChatCompletionEndpoints, TurnEndpoints, McpEndpoint, UserEndpoints,
-        TransferEndpoints, RelationshipEndpoints, EventEndpoints, MemoryEndpoints, RecordEndpoints,
-        DocumentEndpoints, AdminEndpoints, CardEndpoints, WorldEndpoints,
+        ServerEndpoints, ChatCompletionEndpoints, TurnEndpoints, PromptEndpoints, McpEndpoint,
+        UserEndpoints, TransferEndpoints, RelationshipEndpoints, EventEndpoints, MemoryEndpoints,
+        RecordEndpoints, DocumentEndpoints, AdminEndpoints, CardEndpoints, WorldEndpoints,
     )
     for _, operation in operations_of(endpoints)
 )  # fmt: skip
@@ -73,6 +74,7 @@ _ERRORS = {
 }
 _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
     "id": ID | {"description": "The id of the relationship."},
+    "turn": ID | {"description": "The id of the turn."},
     "memory": ID | {"description": "The id of the memory."},
     "record": ID | {"description": "The id of the record."},
     "document": ID | {"description": "The id of the document."},

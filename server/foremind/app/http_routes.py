@@ -20,6 +20,7 @@ from foremind.api.memory_routes import MemoryEndpoints
 from foremind.api.openapi import openapi
 from foremind.api.operations import routes_of
 from foremind.api.origin_guard import OriginGuard
+from foremind.api.prompt_routes import PromptEndpoints
 from foremind.api.readiness import Readiness
 from foremind.api.record_routes import RecordEndpoints
 from foremind.api.relationship_routes import RelationshipEndpoints
@@ -201,6 +202,7 @@ def _resource_endpoints(
         TransferEndpoints(views),
         UserEndpoints(UserServices(views, users, build_user_eraser(components))),
         RelationshipEndpoints(views),
+        PromptEndpoints(views),
         MemoryEndpoints(views),
         RecordEndpoints(views),
         DocumentEndpoints(views, components.stores.documents),

@@ -168,6 +168,11 @@ class Freshness:
             and self._clock.monotonic() - known.compared_at <= _MAX_AGE_S
         )
 
+    def removals(self, relationship_id: int) -> int:
+        """Return how many removals are known of a relationship, -1 if none of it is known."""
+        known = self._relationships.get(relationship_id)
+        return -1 if known is None else known.versions.removals
+
     async def ensure(self, relationship_id: int) -> bool:
         """Compare the versions of a relationship, unless it is fresh; return whether some changed.
 

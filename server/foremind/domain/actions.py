@@ -13,6 +13,8 @@ from msgspec import Meta
 
 #: Types of the events that an action is, and its result.
 REQUESTED, RESULT = "action.requested", "action.result"
+#: In the id of an event, before the number of an action.
+ACTION = "#"
 _MAX_MEMBERS = 1000
 
 ActionName = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]

@@ -35,11 +35,13 @@ def companion_id_of(relationship_id: int) -> int:
 class Relationship:
     """The relationship of a user with a companion, given by slug; `settings` are its own.
 
+    `removals` is how often something was removed from it.
     `consented`: the user agreed to be remembered, where the companion requires consent.
     """
 
     id: int
     memory_version: int
+    removals: int
     memory_count: int
     settings: RelationshipSettings
     consented: bool

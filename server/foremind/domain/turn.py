@@ -230,6 +230,19 @@ class IngestRequest:
 MAX_REPLIES = 20
 
 
+#: Replies of a relationship whose prompts are kept, the latest: what somebody may still ask about,
+#: at about 10 kB each.
+MAX_PROMPTS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class MadePrompt:
+    """What a reply was made of, as JSON, and how many removals of its relationship it reflects."""
+
+    text: str
+    removals: int
+
+
 @dataclass(frozen=True, slots=True)
 class SpokenSentence:
     """Number `index`, from 0, of the sentences of a reply; `emotion` as the model marked it."""

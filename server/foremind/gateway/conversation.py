@@ -53,6 +53,12 @@ class ChatHistory:
         """The loaded turns."""
         return self._turns
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether all that it has of what the user said is stored."""
+        said = (*self._earlier, *self._turns)
+        return all(turn.id is not None for turn in said if turn.speaker == "user")
+
     def without(self, message_id: str | None) -> list[PastTurn]:
         """Return the loaded turns except a user message."""
         return [turn for turn in self._turns if message_id is None or turn.message_id != message_id]
@@ -240,6 +246,11 @@ class LiveConversation:
     def opened(self) -> OpenedSession:
         """The stored session."""
         return self.participants.opened
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether prompts have nothing of the user that is stored nowhere else."""
+        return self.history.is_stored and not self.attached
 
     @property
     def loaded(self) -> bool:

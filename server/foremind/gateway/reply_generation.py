@@ -1,6 +1,6 @@
 """The replies of one session: assembled, generated (speculatively if possible) and sent."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from foremind.domain.errors import ForemindError
 from foremind.domain.policy import LayerPolicy, Policy
-from foremind.domain.turn import SpeculativeWork, SpokenSentence, StoredTurn
+from foremind.domain.turn import MadePrompt, SpeculativeWork, SpokenSentence, StoredTurn
 from foremind.gateway.conversation import LiveConversation, SessionLore
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
 from foremind.gateway.protocol.client_messages import MessageSend
@@ -28,6 +28,7 @@ from foremind.gateway.session_services import SessionServices
 from foremind.gateway.speculation import SpeculativeGeneration
 from foremind.llm.openai_model import OpenAIChatModel
 from foremind.llm.prompt.assembly import AssembledPrompt
+from foremind.llm.prompt.kept_prompt import keep_prompt
 from foremind.llm.prompt.layout import Message, PastTurn
 from foremind.llm.prompt.sections import StandingLayers
 from foremind.llm.prompt.token_counter import counter_for
@@ -119,7 +120,8 @@ _CONTINUE = "[Continue your last message exactly where it stops. Repeat nothing 
 class RunningTurn:
     """A stored message and the reply being generated for it.
 
-    `erasures` is the number of erasures known before anything was gathered for the reply.
+    `erasures` and `removals` are the numbers known before anything was gathered for the reply;
+    `settings` returns those in force for it, by name.
     """
 
     message: MessageSend
@@ -128,6 +130,15 @@ class RunningTurn:
     policy: Policy
     arrived: float
     erasures: int
+    removals: int
+    settings: Callable[[], Mapping[str, object]]
+
+    @property
+    def kept_prompt(self) -> MadePrompt | None:
+        """What is stored of its prompt, None if that is too long."""
+        model = self.policy.chat_model
+        name = model.model if model.url else "offline"
+        return keep_prompt(self.reply.prompt, name, self.settings(), self.removals)
 
 
 class ReplyGeneration:

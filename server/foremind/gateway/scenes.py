@@ -19,7 +19,15 @@ from cachetools import LRUCache
 from msgspec import UNSET
 
 from foremind.auth.principal import Principal
-from foremind.domain.actions import REQUESTED, RESULT, Action, ActionCall, Offer, RequestedAction
+from foremind.domain.actions import (
+    ACTION,
+    REQUESTED,
+    RESULT,
+    Action,
+    ActionCall,
+    Offer,
+    RequestedAction,
+)
 from foremind.domain.announcements import AccessRevoked, Announcement, UserErased, WorldChanged
 from foremind.domain.companion import Companion
 from foremind.domain.errors import (
@@ -66,8 +74,6 @@ _MAX_RESULT_CHARS = 4000  # of an action, as a mind is told it
 _MAX_STEPS = 4  # actions that a mind may ask for in a row, told the result of each
 _MAX_REACTIONS = 200  # events that wait for a reaction
 
-_ACTION = "#"  # in the id of an event, before the number of an action
-
 _log = structlog.get_logger("foremind.gateway")
 
 
@@ -104,7 +110,7 @@ def message_event_id(player: str, message_id: str) -> str:
 
 def action_event_id(reply_id: str, number: int) -> str:
     """Return the id of the event that an action is, number `number` of a reply."""
-    return f"{reply_id}{_ACTION}{number}"
+    return f"{reply_id}{ACTION}{number}"
 
 
 def reply_event_id(event_id: str, slug: str) -> str:
@@ -437,7 +443,7 @@ class Scenes:
         if exchange.duplicate and await self._repeated(exchange, world, said):
             return
         mind = await self._minds.mind(world, slug, exchange.player or None, event.scene, event.id)
-        if event.id.count(_ACTION) >= _MAX_STEPS:
+        if event.id.count(ACTION) >= _MAX_STEPS:
             mind = replace(mind, offer=Offer())
         await services.chat_models.prepare(mind.policy.chat_model)
         sent = exchange.sent
@@ -542,7 +548,11 @@ class Scenes:
                     fields={"name": action.name, "arguments": arguments, "wait": action.wait},
                 )
             )
-        await worlds.report(world.name, events, self._services.runtime.clock.now(), since=world)
+        prompt = thought.assembled.prompt
+        chars = sum(len(message["content"]) for message in prompt.messages())
+        kept = await run_or_offload(chars, lambda: thought.kept_prompt)
+        now = self._services.runtime.clock.now()
+        await worlds.report(world.name, events, now, since=world, prompt=kept)
         return requested
 
     async def _listeners(

@@ -1,12 +1,19 @@
 """The settings in force in a session, and the versions that its contexts depend on."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from foremind.domain.companion import Companion
 from foremind.domain.policy import Policy, overlay_settings, policy_for
-from foremind.domain.settings.setting_levels import effective_settings, merge_turn_settings
+from foremind.domain.settings.setting_levels import (
+    decode_values,
+    effective_settings,
+    merge_turn_settings,
+    read_settings,
+    setting_origins,
+)
 from foremind.domain.settings.settings import RelationshipSettings
 from foremind.domain.turn import OpenedSession
 from foremind.gateway.live_settings import SharedValue
@@ -136,6 +143,20 @@ class SessionPolicy:
         bounds = overlay_settings(self._base.settings, self._overrides.operator) if player else None
         settings = merge_turn_settings(message.settings, companion_settings, server, bounds)
         return policy_for(settings, server)
+
+    def settings_of(
+        self, message: MessageSend | Revision
+    ) -> Callable[[], dict[str, dict[str, object]]]:
+        """Return what shows the settings in force for one turn, also when others are by then."""
+        self._refresh()
+        companion, overrides = self._base.settings, self._overrides
+        server, raw = self._services.runtime.settings, message.settings
+
+        def shown() -> dict[str, dict[str, object]]:
+            turn = None if raw is None else read_settings(decode_values(raw))
+            return setting_origins(companion, overrides, server, turn)
+
+        return shown
 
     def retrieval_scope(self, policy: Policy | None = None) -> RetrievalScope:
         """Return whose memories are searched, and the cache key of the contexts.

@@ -95,6 +95,7 @@ class ErasureScope(msgspec.Struct, frozen=True):
 
 
 _MAX_TURNS = 2**31 - 1
+_NO_TURN = 2**62  # all turns have lower ids
 _BATCH_SIZE = 500  # turns that one transaction removes
 _MAX_RUNNING = 2  # erasures of this process at once: each holds a connection, and a thread at times
 _MAX_WAITING = 20  # further erasures of one relationship
@@ -192,11 +193,19 @@ class Eraser:
             relationship_id, scope, vectors if read_in_exchange else None, dry_run
         )
         async with self._running.turn(relationship_id):
-            with suppress(_RolledBack):
+            try:
                 if scope.everything:
                     await self._erase_everything(request, actor)
                 else:
                     await self._erase_named(request, actor)
+            except _RolledBack:
+                pass
+            except NotFound:
+                if not dry_run:  # it may be in prompts alone: the state of a session that is over
+                    await self._database.for_relationship(relationship_id).execute(
+                        "delete_prompts", relationship_id
+                    )
+                raise
         if not dry_run:
             _log.info(
                 "memories.forgotten",
@@ -266,7 +275,7 @@ class Eraser:
                 await steps.remove(touched, erased)
                 await transaction.audit(actor, "replace", f"{len(touched)} turns", now)
             if await replacement.store(transaction) or touched:
-                await transaction.announce(touched)
+                await transaction.announce(touched, since=min(touched, default=_NO_TURN))
 
     async def erase_record(
         self,

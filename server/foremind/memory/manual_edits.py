@@ -141,6 +141,8 @@ class ManualEditor:
             if record.layer in SINGLE_RECORD_LAYERS:
                 replaced = list(await changes.records_in_layers([record.layer]))
             await changes.remove(replaced)
+            if replaced:
+                await changes.forget_prompts()
             record_id = await changes.add(record)
             await changes.check_total_size("content")
             await changes.audit(actor, "write", f"{record.layer} {record_id}")

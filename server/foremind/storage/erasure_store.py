@@ -487,13 +487,20 @@ class ErasureTransaction:
             await self._transaction.memory_version(),
         )
 
-    async def announce(self, turns: Collection[int], *, outdated: bool = False) -> None:
-        """Announce the erasure when this transaction commits.
+    async def announce(
+        self, turns: Collection[int], *, outdated: bool = False, since: int = 0
+    ) -> None:
+        """Announce the erasure when this transaction commits, and delete the prompts of replies.
 
         Work that began before is refused from then on, unless only `outdated` data was removed.
+
+        Args:
+            since: nothing was removed that was known before this turn; the prompts until then stay.
         """
         transaction = self._transaction
-        raised = await self._connection.row("raise_erasures", self._relationship_id, not outdated)
+        raised = await self._connection.row(
+            "raise_erasures", self._relationship_id, not outdated, since
+        )
         assert raised is not None  # it is locked
         transaction.announce(
             MemoriesForgotten(

@@ -82,6 +82,10 @@ class RecordChanges:
             yield changes
             await changes.finish()
 
+    async def forget_prompts(self) -> None:
+        """Delete the prompts of replies: what somebody wrote over was perhaps in them."""
+        await self.connection.execute("delete_prompts", self.relationship_id)
+
     async def add(self, record: NewRecord) -> int:
         """Store a record and return its id.
 

@@ -257,6 +257,15 @@ class RelationshipStore:
         )
         return [TranscriptEntry(**dict(row)) for row in rows]
 
+    async def reasons(
+        self, relationship_id: int, memories: Sequence[int]
+    ) -> dict[int, list[Reason]]:
+        """Return why memories are significant, of those that are remembered."""
+        rows = await self._database.for_relationship(relationship_id).rows(
+            "reasons_of_memories", relationship_id, memories
+        )
+        return {row["id"]: msgspec.json.decode(row["reasons"], type=list[Reason]) for row in rows}
+
     async def latest_open_session(self, relationship_id: int, since: datetime) -> UUID | None:
         """Return the latest open session that was active since a time; None if there is none."""
         session: UUID | None = await self._database.value("latest_session", relationship_id, since)

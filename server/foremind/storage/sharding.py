@@ -15,6 +15,7 @@ OWNED_TABLES = (
     "session_states",
     "turns",
     "alternative_replies",
+    "reply_prompts",
     "memories",
     "memory_sources",
     "memory_facts",

@@ -19,10 +19,12 @@ from foremind.domain.step import (
     WITH_REPLY,
 )
 from foremind.domain.turn import (
+    MAX_PROMPTS,
     MAX_REPLIES,
     AnswerElsewhere,
     InForce,
     LastExchange,
+    MadePrompt,
     MadeReply,
     OpenedSession,
     ReportedEvent,
@@ -347,6 +349,7 @@ class TurnStore:
         erasures: int | None = None,
         origin: str = "",
         urgent: bool = False,
+        prompt: MadePrompt | None = None,
     ) -> int | None:
         """Store what the player was shown of a reply, once per turn that it answers.
 
@@ -356,6 +359,7 @@ class TurnStore:
             erasures: the number of erasures that its prompt reflects.
             origin: the window that it was made for, of which the others are told; empty for none.
             urgent: background work on the exchange waits for no lull of the conversation.
+            prompt: what it was made of, stored with it unless something was removed since.
 
         Returns:
             The id of the turn; None if a reply to `reply_to` is stored already, or if something
@@ -378,6 +382,9 @@ class TurnStore:
                 MAX_GATHERED,
                 now + LULL,
                 GATHERED_FOR,
+                None if prompt is None else prompt.text,
+                None if prompt is None else prompt.removals,
+                MAX_PROMPTS,
             )
             if row is None:
                 return None
@@ -474,6 +481,17 @@ class TurnStore:
             "find_turn", relationship_id, turn_id
         )
         return None if row is None else Turn(**dict(row))
+
+    async def prompt(self, relationship_id: int, turn_id: int) -> str | None:
+        """Return what a reply was made of, by its turn or that of the message that it answers.
+
+        Returns:
+            None if there is no such turn; "" if what it was made of is not kept.
+        """
+        row = await self._database.for_relationship(relationship_id).row(
+            "prompt_of_turn", relationship_id, turn_id
+        )
+        return None if row is None else row["prompt"] or ""
 
     async def remaining(self, relationship_id: int, turn_ids: Sequence[int]) -> set[int]:
         """Return which of some turns of a relationship were not erased."""

@@ -23,7 +23,7 @@ from foremind.domain.companion import Companion
 from foremind.domain.errors import Conflict, InvalidMessage, NotFound
 from foremind.domain.relationship import companion_id_of, relationship_id_of, user_id_of
 from foremind.domain.step import RULES_PLACE
-from foremind.domain.turn import MemoryType
+from foremind.domain.turn import MAX_PROMPTS, MadePrompt, MemoryType
 from foremind.domain.user import NO_NAME, ExportedEvent, name_of
 from foremind.domain.world import (
     EventChoice,
@@ -149,6 +149,13 @@ class Perception:
     text: str
 
 
+class MindPrompt(NamedTuple):
+    """What a mind, given by its relationship, was given for what it says."""
+
+    mind: int
+    made: MadePrompt
+
+
 class _CreatedMeanwhile(Exception):
     """Another transaction has just created the world."""
 
@@ -247,12 +254,14 @@ class WorldStore:
         events: Sequence[NewEvent],
         now: datetime,
         since: World | None = None,
+        prompt: MindPrompt | None = None,
     ) -> tuple[World, list[bool]]:
         """Store what happens in a world, each event with those who witness it at this moment.
 
         Args:
             since: the world as it was when what happens was thought of; None if that does not
                 depend on what minds know.
+            prompt: what the first event was made of, which a mind says.
 
         Returns:
             The world as it was, and of each event whether it is new: one whose id is stored changes
@@ -263,7 +272,9 @@ class WorldStore:
             InvalidMessage: an event names a scene or an event that there is not.
             Conflict: something that was known then was undone or forgotten meanwhile.
         """
-        async with self._database.transaction() as connection:
+        # Of relationships, only the prompt's rows are visible.
+        mind = None if prompt is None else prompt.mind
+        async with self._database.transaction(mind) as connection:
             world = _world(await self._locked(connection, name) or _raise(_no_world()))
             if since is not None and (
                 since.timeline not in world.lineage or since.erasures != world.erasures
@@ -287,7 +298,17 @@ class WorldStore:
                 found = await connection.rows("companions_named", _names(events, scenes))
                 companions = {row["slug"]: companion_of(row) for row in found}
                 writer = _EventWriter(connection, world, scenes, companions, now)
-                await writer.write(list(fresh.values()))
+                first = await writer.write(list(fresh.values()))
+                if prompt is not None and new[0]:
+                    made = prompt.made
+                    await connection.execute(
+                        "insert_mind_prompt",
+                        mind,
+                        first,
+                        made.removals,
+                        made.text,
+                        MAX_PROMPTS,
+                    )
         return world, new
 
     async def events(self, world: World, ids: Sequence[str]) -> list[StoredWorldEvent]:
@@ -295,6 +316,40 @@ class WorldStore:
         async with self._database.transaction() as connection:
             await act_for(connection, world.lineage)
             return await events_of(connection, world.lineage, ids)
+
+    async def prompt(
+        self, world: World, ids: Sequence[str], player: str | None
+    ) -> tuple[int, str] | None:
+        """Return the relationship of a mind, and what it was given for the first of some events.
+
+        Args:
+            ids: of the same line: what was said, and what was done with it.
+            player: only a mind of this player's own counts; None for any.
+
+        Returns:
+            None if no such mind said any of them; the prompt is "" if it is not kept. Minds of
+            several players witness a line: to a player, one that is not kept may be another's.
+        """
+        async with self._database.transaction() as connection:
+            await act_for(connection, world.lineage)
+            said = await connection.rows("events_said", world.lineage, list(ids))
+            accounts = [
+                player_account(timeline, player or "") for timeline in world.lineage if player
+            ]
+            own = {row["id"] for row in await connection.rows("accounts", accounts)}
+            minds = [
+                (mind, row["seq"])
+                for row in said
+                for mind in row["witnesses"]
+                if companion_id_of(mind) == row["actor_id"]
+                and (player is None or user_id_of(mind) in own)
+            ]
+            for mind, seq in minds:
+                await connection.scope_to(mind)
+                kept = await connection.row("prompt_of_event", mind, seq)
+                if kept is not None:
+                    return mind, kept["prompt"]
+        return (minds[0][0], "") if minds and player is None else None
 
     async def fire(self, world: World, trigger: Trigger, now: datetime) -> bool:
         """Let a trigger fire, and return whether it may: not too lately, nor too often today."""
@@ -883,8 +938,8 @@ class _EventWriter:
         self._accounts: Mapping[str, int] = {}  # of players
         self._known_witnesses: dict[tuple[object, ...], _Witnesses] = {}
 
-    async def write(self, events: Sequence[NewEvent]) -> None:
-        """Store events that are not stored.
+    async def write(self, events: Sequence[NewEvent]) -> int:
+        """Store events that are not stored; return the number of the first.
 
         Raises:
             InvalidMessage: one names a scene or an event that there is not.
@@ -921,6 +976,7 @@ class _EventWriter:
         if any(event.made_of for event in events):
             await self._insert_sources(events, numbers, sources)
         connection.announce(WorldChanged(world.name))
+        return int(row["first"])
 
     async def _insert(self, written: Sequence[_Written], time: datetime) -> None:
         """Store events with their witnesses."""

@@ -11,19 +11,20 @@ from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.policy import Policy, policy_for
 from foremind.domain.relationship import Relationship, relationship_id_of
-from foremind.domain.settings.setting_levels import effective_settings
+from foremind.domain.settings.setting_levels import effective_settings, setting_origins
 from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind.domain.user import NO_NAME, UTC
 from foremind.domain.world import NO_SCENE, Scene, player_account
 from foremind.llm.prompt.assembly import MAX_TURNS, AssembledPrompt
 from foremind.llm.prompt.character import macro_values
+from foremind.llm.prompt.kept_prompt import keep_prompt
 from foremind.llm.prompt.layout import PastTurn, witnessed
 from foremind.llm.prompt.quoted_lines import without_tags
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import Priority
 from foremind.runtime.services import RuntimeServices
 from foremind.storage.stores import Stores
-from foremind.storage.world_store import PerceivedEvent, World
+from foremind.storage.world_store import MindPrompt, PerceivedEvent, World
 from foremind.typeahead.context_builder import ContextServices, RetrievalScope
 from foremind.typeahead.context_cache import CacheKey
 from foremind.typeahead.draft_lore import NO_HISTORY, has_lorebook, lore_for, mark_of
@@ -44,7 +45,7 @@ class Mind:
     """A mind that has perceived what it witnessed, as of its relationship's versions.
 
     `companion` and `policy` have the settings in force; `now` is the time of the world, `around`
-    where it is there, and `offer` what it can do.
+    where it is there, and `offer` what it can do; `settings` returns those in force, by name.
     """
 
     world: World
@@ -55,6 +56,7 @@ class Mind:
     now: datetime
     around: Surroundings
     offer: Offer | None
+    settings: Callable[[], dict[str, dict[str, object]]]
 
     @property
     def is_private(self) -> bool:
@@ -69,6 +71,14 @@ class Thought:
     mind: Mind
     recalled: ContextAtEnter
     assembled: AssembledPrompt
+
+    @property
+    def kept_prompt(self) -> MindPrompt | None:
+        """What is stored of its prompt with what the mind says, None if that is too long."""
+        model, relationship = self.mind.policy.chat_model, self.mind.relationship
+        name = model.model if model.url else "offline"
+        made = keep_prompt(self.assembled.prompt, name, self.mind.settings(), relationship.removals)
+        return None if made is None else MindPrompt(relationship.id, made)
 
 
 def _policy_for(settings: CompanionSettings, server: Settings) -> Policy:
@@ -150,6 +160,7 @@ class Minds:
             world.clock.at(self._runtime.clock.now()),
             Surroundings(there.place, world.rules.calendar),
             Offer(allowed, policy.chat_model.tools) if world.rules.actions else None,
+            partial(setting_origins, base.settings, relationship.settings, self._runtime.settings),
         )
 
     async def _scene_of(self, world: World, slug: str, player: str | None, asked: str) -> Scene:

@@ -200,16 +200,27 @@ def _merge_patch(target: Any, patch: Any) -> Any:
 
 
 def setting_origins(
-    companion: CompanionSettings, relationship: RelationshipSettings, server: Settings
+    companion: CompanionSettings,
+    relationship: RelationshipSettings,
+    server: Settings,
+    turn: CompanionSettings | None = None,
 ) -> dict[str, dict[str, object]]:
     """Return each setting's effective value and the narrowest level that sets it.
 
     The operator's settings, such as the model's address and key, are not included.
+
+    Args:
+        turn: the settings of a turn, which are valid.
     """
+    turn = turn or CompanionSettings()
     operators = overlay_settings(companion, relationship.operator)
     user = clamped(relationship.user, operators, server)
-    merged = overlay_settings(operators, user)
-    levels = {"relationship": overlay_settings(relationship.operator, user), "companion": companion}
+    merged = overlay_settings(overlay_settings(operators, user), turn)
+    levels = {
+        "turn": turn,
+        "relationship": overlay_settings(relationship.operator, user),
+        "companion": companion,
+    }
     return {
         name: {
             "value": effective_value(name, merged, server),

@@ -6,7 +6,7 @@ that is reported (`_accept`), and the reply is sent and stored (`_deliver`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -16,7 +16,13 @@ from foremind.cluster.missed_changes import outdates_reply
 from foremind.domain.companion import Companion
 from foremind.domain.errors import ForemindError, StorageUnavailable
 from foremind.domain.policy import Policy
-from foremind.domain.turn import AnswerElsewhere, InForce, SpeculativeWork, StoredTurn
+from foremind.domain.turn import (
+    AnswerElsewhere,
+    InForce,
+    MadePrompt,
+    SpeculativeWork,
+    StoredTurn,
+)
 from foremind.gateway.conversation import LiveConversation, SessionLore, split_sentences
 from foremind.gateway.event_builders import duplicate_accepted, message_accepted
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
@@ -76,6 +82,8 @@ class _StartedReply:
         companion: with the settings that were in force before anything was gathered.
         work: what was done for it before Enter.
         ready_at: the monotonic time at which the model was asked.
+        removals: the number of removals known before anything was gathered.
+        settings: returns those in force, by name.
     """
 
     reply: GatedReply
@@ -83,6 +91,8 @@ class _StartedReply:
     at_enter: ContextAtEnter
     work: SpeculativeWork
     ready_at: float
+    removals: int
+    settings: Callable[[], Mapping[str, object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +324,8 @@ class Answering:
                 committed.policy,
                 incoming.arrived,
                 committed.erasures,
+                started.removals,
+                started.settings,
             )
         )
         return MessageOutcome(reply_turn=reply_turn)
@@ -386,12 +398,15 @@ class Answering:
             ForemindError: the context or the conversation could not be read.
         """
         companion = self._session_policy.companion
+        settings = self._session_policy.settings_of(message)
+        removals = self._services.freshness.removals(self._conversation.opened.relationship_id)
         at_enter = await self._prefetcher.context_at_enter(
             message.text, lambda: self._lore.retrieval_scope(policy, message.id)
         )
         await self._conversation.load(message.id)
         reply, work = self.replies.begin(message, at_enter, policy)
-        return _StartedReply(reply, companion, at_enter, work, self._clock.monotonic())
+        ready_at = self._clock.monotonic()
+        return _StartedReply(reply, companion, at_enter, work, ready_at, removals, settings)
 
     async def _reflects(
         self, in_force: InForce, companion: Companion, context: PreparedContext | None
@@ -502,6 +517,7 @@ class Answering:
     async def _insert(self, turn: RunningTurn, result: ReplyResult, *, urgent: bool) -> int | None:
         """Store a reply; while the database is away, wait for it to come back, for some seconds."""
         ended, given_up_at = self._clock.now(), self._clock.monotonic() + _STORE_WITHIN_S
+        prompt = await self._kept_prompt(turn)
         while True:
             try:
                 return await self._services.stores.turns.commit_reply(
@@ -515,11 +531,19 @@ class Answering:
                     erasures=turn.erasures,
                     origin=self._client.origin,
                     urgent=urgent,
+                    prompt=prompt,
                 )
             except StorageUnavailable:
                 if self._clock.monotonic() >= given_up_at:
                     raise
             await self._clock.sleep(_STORE_POLL_S)
+
+    async def _kept_prompt(self, turn: RunningTurn) -> MadePrompt | None:
+        """Return what is stored of a reply's prompt; None if some of it is stored nowhere else."""
+        if not self._conversation.is_stored:
+            return None
+        chars = sum(len(message["content"]) for message in turn.reply.prompt.messages())
+        return await run_or_offload(chars, lambda: turn.kept_prompt)
 
     async def _have_read(
         self, turn: RunningTurn, turn_id: int, used: Sequence[int], *, pins: bool
