@@ -12,7 +12,8 @@ WITH mind AS (
     )
 )
 INSERT INTO reply_prompts (relationship_id, number, position, prompt)
-SELECT mind.id, $2::bigint, 0, $4::text FROM mind;
+SELECT mind.id, $2::bigint, 0, $4::text FROM mind
+ON CONFLICT DO NOTHING; -- else Citus would COPY it, which row-level security refuses
 
 -- name: prompt_of_turn
 -- Reads the prompt of a reply that stands, by its turn or that of the message that it answers.

@@ -196,18 +196,18 @@ WITH due AS (
         (relationship_id, step, turn_id, lane, place, companion_id, due_at, since)
     SELECT due.id, 'ingest', turn.id, 'ingest', '', due.companion_id, $7, $7
     FROM due, turn WHERE $8::boolean
-), prompt AS (
-    INSERT INTO reply_prompts (relationship_id, number, position, reply_id, prompt)
-    SELECT due.id, $4::bigint, regenerated.position, turn.id, $15::text
-    FROM due, regenerated, turn WHERE $15::text IS NOT NULL AND due.removals = $16::bigint
-    ON CONFLICT (relationship_id, number, position)
-        DO UPDATE SET reply_id = excluded.reply_id, prompt = excluded.prompt
 ), earlier AS (
     DELETE FROM reply_prompts
     WHERE relationship_id = $1 AND $15::text IS NOT NULL AND (number, position) <= (
         SELECT number, position FROM reply_prompts
         WHERE relationship_id = $1 ORDER BY number DESC, position DESC OFFSET $17 - 1 LIMIT 1
     )
+), prompt AS (
+    INSERT INTO reply_prompts (relationship_id, number, position, reply_id, prompt)
+    SELECT due.id, $4::bigint, regenerated.position, turn.id, $15::text
+    FROM due, regenerated, turn WHERE $15::text IS NOT NULL AND due.removals = $16::bigint
+    ON CONFLICT (relationship_id, number, position)
+        DO UPDATE SET reply_id = excluded.reply_id, prompt = excluded.prompt
 )
 SELECT id, EXISTS (SELECT FROM alternative_replies WHERE relationship_id = $1) AS alternatives
 FROM turn;
