@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 MAX_CALLBACK_S = 0.050
-_USAGE_AGE_S = 0.002  # of the resources in a report; reading them costs two microseconds
+_USAGE_AGE_S = 0.002  # of what a run had used before it; reading that costs microseconds
 _SAMPLE_S = 0.010  # how often the stack of a running callback is sampled
 _MAX_FRAMES = 6  # innermost frames in a report
 _TESTS = Path(__file__).parent
@@ -68,6 +68,7 @@ class Watchdog:
                 cpu_s = 0.0
                 if time.perf_counter() - running.started > self._max_s:  # no less than CPU time
                     cpu_s = time.thread_time() - running.started_cpu_s - self._collection_s
+                    cpu_s -= _USAGE_AGE_S  # perhaps not its own
                 blocked = cpu_s > self._max_s and cpu_s - _stolen_s() + stolen_s > self._max_s
                 if blocked and owner.is_server and not (paused or self._paused):
                     self.violations.append(f"{cpu_s * 1000:.0f} ms: {owner}; {running}")
@@ -135,6 +136,7 @@ class _Usage:
 
     def __init__(self) -> None:
         self.resources = resource.getrusage(resource.RUSAGE_THREAD)
+        self.cpu_s = time.thread_time()
         self.taken = time.perf_counter()
 
 
@@ -145,7 +147,7 @@ class _Run:
         self.stacks: list[list[traceback.FrameSummary]] = []
         self._usage = usage
         self.started = time.perf_counter()
-        self.started_cpu_s = time.thread_time()
+        self.started_cpu_s = usage.cpu_s
 
     def __str__(self) -> str:
         """Return the kernel time, the page faults and the sampled stacks."""

@@ -45,11 +45,16 @@ def sample_words(rng: np.random.Generator, count: int) -> list[str]:
 
 
 @asynccontextmanager
-async def owner_connection(core: Core) -> AsyncIterator[Any]:
-    """Connect as the tables' owner, past row-level security, with a timeout of minutes."""
+async def owner_connection(core: Core, *, vectors: bool = True) -> AsyncIterator[Any]:
+    """Connect as the tables' owner, past row-level security, with a timeout of minutes.
+
+    Args:
+        vectors: whether they are read and written; to learn their types takes three statements.
+    """
     raw = await asyncpg.connect(core.database_url, command_timeout=_STATEMENT_TIMEOUT_S)
     try:
-        await register_vector(raw)
+        if vectors:
+            await register_vector(raw)
         yield raw
     finally:
         await raw.close()

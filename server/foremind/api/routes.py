@@ -1,7 +1,7 @@
 """The operations on the server itself, and the page."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,14 +46,14 @@ _PAGE_HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class HttpServices:
-    """The services of these routes; `contracts` are documents by file name."""
+    """The services of these routes; `contracts` make documents, by file name."""
 
     companions: CompanionStore
     background_worker: BackgroundWorker
     readiness: Readiness
     metrics: Metrics
     authenticator: RequestAuthenticator
-    contracts: Mapping[str, object]
+    contracts: Mapping[str, Callable[[], object]]
 
 
 class CompanionView(msgspec.Struct):
@@ -69,10 +69,7 @@ class ServerEndpoints:
 
     def __init__(self, services: HttpServices) -> None:
         self._services = services
-        # Encoded once, because these requests need no token.
-        self._contracts = {
-            name: msgspec.json.encode(document) for name, document in services.contracts.items()
-        }
+        self._contracts: dict[str, bytes] = {}
 
     @Operation("GET", "/healthz", DoneResponse, scope=None)
     async def healthz(self, _: Request, __: None) -> Response:
@@ -138,7 +135,7 @@ class ServerEndpoints:
 
         Returns the AsyncAPI 3 document that describes the WebSocket at `/v1/ws`.
         """
-        return Response(self._contracts["asyncapi.json"], media_type="application/json")
+        return await self._contract("asyncapi.json")
 
     @Operation("GET", "/v1/openapi.json", dict[str, Any], scope=None)
     async def openapi(self, _: Request, __: None) -> Response:
@@ -146,7 +143,14 @@ class ServerEndpoints:
 
         Returns this document.
         """
-        return Response(self._contracts["openapi.json"], media_type="application/json")
+        return await self._contract("openapi.json")
+
+    async def _contract(self, name: str) -> Response:
+        if name not in self._contracts:
+            # Made when somebody asks first, beside the loop, and once: this needs no token.
+            make = self._services.contracts[name]
+            self._contracts[name] = await asyncio.to_thread(lambda: msgspec.json.encode(make()))
+        return Response(self._contracts[name], media_type="application/json")
 
 
 def page() -> ASGIApp:

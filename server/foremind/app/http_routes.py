@@ -122,7 +122,7 @@ async def build_asgi(
         ),
         metrics=components.runtime.metrics,
         authenticator=authenticator,
-        contracts={"asyncapi.json": asyncapi(), "openapi.json": openapi()},
+        contracts={"asyncapi.json": asyncapi, "openapi.json": openapi},
     )
     eraser = build_eraser(components)
     views = _relationship_services(components, services, authenticator, eraser)
