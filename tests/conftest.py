@@ -6,6 +6,7 @@ import importlib
 import itertools
 import logging
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -71,6 +72,7 @@ FIRST_RELATIONSHIP = relationship_id_of(1, 1)
 _ORIGIN = "a test"
 _READ_TASKS = {"index-update", "layers-read", "library-read"}
 _STOPPED_SERVERS = 8  # that may await collection in a test process
+_VECTORS = re.compile(r"embedding|vector|SELECT \*|\.\*")  # what of a query may hold some
 _MEMORY = Path("/dev/shm")  # the file system, of which each test process takes a folder
 _POSTGRES_BYTES = 2 * 1024**3  # more than the databases of all test processes take
 _numbers = itertools.count()
@@ -311,23 +313,23 @@ class Owner:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def acquire(self, *, vectors: bool = True) -> AbstractAsyncContextManager[Any]:
-        """Connect for the duration of a block."""
-        return owner_connection(self._core, vectors=vectors)
+    def acquire(self, query: str = "embedding") -> AbstractAsyncContextManager[Any]:
+        """Connect for the duration of a block, for one query or for any."""
+        return owner_connection(self._core, vectors=bool(_VECTORS.search(query)))
 
     async def fetch(self, query: str, *args: object) -> list[Any]:
         """Return the rows of a query."""
-        async with self.acquire(vectors=False) as raw:
+        async with self.acquire(query) as raw:
             return list(await raw.fetch(query, *args))
 
     async def fetchrow(self, query: str, *args: object) -> Any:
         """Return the first row of a query."""
-        async with self.acquire(vectors=False) as raw:
+        async with self.acquire(query) as raw:
             return await raw.fetchrow(query, *args)
 
     async def fetchval(self, query: str, *args: object) -> Any:
         """Return the first value of a query."""
-        async with self.acquire(vectors=False) as raw:
+        async with self.acquire(query) as raw:
             return await raw.fetchval(query, *args)
 
     async def waiting(self) -> int:
@@ -345,7 +347,7 @@ class Owner:
 
     async def execute(self, query: str, *args: object) -> None:
         """Run a statement."""
-        async with self.acquire(vectors=False) as raw:
+        async with self.acquire(query) as raw:
             await raw.execute(query, *args)
 
 

@@ -26,6 +26,7 @@ from foremind.domain.settings.settings import CompanionSettings
 
 _NEUTRAL_DRAFT = "Good evening, how are you?"
 _TIMEOUT_S = 120.0
+_ATTEMPTS = 100  # of a request that comes too early
 _ELSEWHERE = "elsewhere"  # where nobody is
 _MAX_BATCH = 100  # events of a request
 _AT_ONCE = 4  # stories
@@ -317,12 +318,13 @@ class _Performance:
             events.clear()
 
     async def _request(self, method: str, path: str, body: Any = None, query: str = "") -> Any:
-        response = await self._http.request(
-            method,
-            f"/v1/worlds/{self._world}{path}",
-            json=body,
-            params={"draft": query} if query else None,
-        )
+        address, params = f"/v1/worlds/{self._world}{path}", {"draft": query} if query else None
+        response = await self._http.request(method, address, json=body, params=params)
+        for _ in range(_ATTEMPTS):
+            if response.status_code != 429:
+                break
+            await asyncio.sleep(float(response.headers["Retry-After"]))  # a fast machine
+            response = await self._http.request(method, address, json=body, params=params)
         response.raise_for_status()
         return response.json()
 

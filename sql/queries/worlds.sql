@@ -175,6 +175,20 @@ SELECT timeline_id, seq, id, type, memory_type, actor, actor_id, addressed, volu
 FROM world_events WHERE timeline_id = ANY ($1::bigint[]) AND id = ANY ($2::text[]) ORDER BY seq;
 
 -- name: witnessed_after
+-- Lists what a mind witnessed after an event.
+SELECT witness.how, event.timeline_id, event.seq, event.id, event.type, event.memory_type,
+    event.actor, event.actor_id, event.addressed, event.volume, event.chain, event.content,
+    event.fields::text AS fields, event.scene, event.place, event.happened_at,
+    CASE WHEN event.vector_of = $4::text THEN event.vector END AS vector
+FROM (
+    SELECT timeline_id, seq, how FROM witnesses
+    WHERE relationship_id = $1 AND seq > $2 ORDER BY seq LIMIT $3
+) AS witness
+JOIN world_events AS event
+    ON event.timeline_id = witness.timeline_id AND event.seq = witness.seq
+ORDER BY witness.seq;
+
+-- name: witnessed_through_time
 -- Lists what a mind witnessed after an event, in all timelines of its past.
 SELECT witness.how, event.timeline_id, event.seq, event.id, event.type, event.memory_type,
     event.actor, event.actor_id, event.addressed, event.volume, event.chain, event.content,
@@ -286,12 +300,9 @@ FROM (
 ORDER BY id;
 
 -- name: unfinished_perceptions
--- Lists what a mind perceived that waits to become a memory, other than of one event ($2).
-SELECT step.turn_id FROM background_steps AS step
-JOIN turns AS turn ON turn.relationship_id = step.relationship_id AND turn.id = step.turn_id
-WHERE step.relationship_id = $1 AND step.step = 'ingest' AND step.turn_id > 0
-    AND turn.event_id IS DISTINCT FROM $2
-ORDER BY step.turn_id;
+-- Lists what a mind perceived that waits to become a memory.
+SELECT turn_id FROM background_steps
+WHERE relationship_id = $1 AND step = 'ingest' AND turn_id > 0 ORDER BY turn_id;
 
 -- name: events_of_memories
 -- Lists the events that memories of a mind were made of.

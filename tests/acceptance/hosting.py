@@ -1,5 +1,6 @@
 """A game server of tests: a world with characters, over HTTP."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -23,9 +24,11 @@ class Host:
         self, method: str, path: str = "", json: Any = None, *, status: int = 200, query: Any = None
     ) -> Any:
         """Send a request on the world; return the body of the response."""
-        response = await self.http.request(
-            method, f"/v1/worlds/{self.world}{path}", json=json, params=query
-        )
+        path = f"/v1/worlds/{self.world}{path}"
+        response = await self.http.request(method, path, json=json, params=query)
+        while response.status_code == 429 != status:  # a fast machine
+            await asyncio.sleep(response.json()["error"]["retry_after_s"])
+            response = await self.http.request(method, path, json=json, params=query)
         assert response.status_code == status, response.text
         return response.json()
 

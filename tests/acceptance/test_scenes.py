@@ -154,6 +154,37 @@ async def test_the_first_answer_finds_its_context_prepared(start: StartServer) -
         assert await sent(ana, "m5", "Wren, who is the miller?") == ("refreshed", "wren")
 
 
+@pytest.mark.parametrize("mind", ["world", "player"])
+async def test_a_mind_is_asked_the_same_whether_it_was_typed_to_or_not(
+    start: StartServer, mind: str
+) -> None:
+    """And whatever happened between; nothing of it is asked twice or missed afterwards."""
+    async with scripted_model(Script(reply=lambda _: ["Aye."])) as model:
+        server = await start(llm_url=model.url)
+        async with hosting(server) as host:
+            await put_minds(server, "mara", mind=mind)
+            await host.scene("tavern", players=["ana", "bo"], minds=["mara"])
+            await host.request("POST", "/saves", {"name": "dusk"})
+            asked, shown = [], []
+            for typing in (True, False):
+                ana, bo = await join(server, "ana"), await join(server, "bo")
+                before = len(model.script.player_requests)
+                for number, text in enumerate((SECRET, "Where is it?", "Who has the key of it?")):
+                    if typing:
+                        await typed(ana, text)
+                    if number == 1:
+                        noise = {"id": f"n{typing}", "type": "event", "text": "The bell rings"}
+                        await host.report(noise | {"scene": "tavern"})
+                    await sent(ana, f"m{number}{typing}", text)
+                    await sent(bo, f"b{number}{typing}", "Be quiet", to="mara")
+                asked.append([*map(str, model.script.player_requests[before:])])
+                shown.append(await host.prompt("mara", "Is it deep?", "ana"))
+                await host.request("POST", "/rollback", {"name": "dusk"})
+    assert asked[0] == asked[1]
+    assert shown[0] == shown[1]
+    assert SECRET in shown[0]
+
+
 async def test_players_are_shown_memories_of_minds_of_their_own_only(start: StartServer) -> None:
     """Over the socket and over HTTP, a mind that others talk to as well shows its host alone."""
     server = await start(auth_secret=AUTH_SECRET)

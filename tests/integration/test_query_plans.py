@@ -33,6 +33,7 @@ _ABOUT_ALL = {
 }
 #: Queries that are not about one relationship, and ask every node of a sharded database.
 ABOUT_SEVERAL = {
+    "witnessed_through_time": "what a mind witnessed in the timelines of its past",
     "relationships_due": "a poll",
     "held_steps": "a poll",
     "full_places": "a poll",
@@ -51,7 +52,6 @@ ABOUT_SEVERAL = {
     "forget_world_events": "those that witnessed what a host forgets",
     "lock_witnessed_by": "the log and the minds of a player who is erased",
     "remove_witnesses": "the log and the minds of a player who is erased",
-    "witnessed_after": "what a mind witnessed in the timelines of its past",
     "relationships_after": "asked when a server starts with another embedding model",
     "relationships_to_reembed": "asked when an embedding model is replaced",
 }

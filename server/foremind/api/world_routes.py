@@ -369,7 +369,7 @@ class WorldEndpoints:
         events = [self._event(event, f"events[{index}]") for index, event in enumerate(body.events)]
         asking = [event for event, asked in zip(events, body.events, strict=True) if asked.respond]
         self._services.scenes.check_room(len(asking))
-        world, new = await self._worlds.report(name, events, self._clock.now())
+        world, _, _, new = await self._worlds.report(name, events, self._clock.now())
         self._services.scenes.react(name, asking)
         if world.rules.triggers:
             fresh = zip(events, body.events, new, strict=True)

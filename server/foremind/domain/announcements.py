@@ -148,9 +148,13 @@ class UserErased(msgspec.Struct, frozen=True, tag="user_erased"):
 
 
 class WorldChanged(msgspec.Struct, frozen=True, tag="world"):
-    """Something happened in a world, or somebody came or left."""
+    """Something happened in a world, or somebody came or left.
+
+    `version` is that of its rules and scenes; -1 if they are to be looked at anyway.
+    """
 
     world: str
+    version: int = -1
 
 
 class RelationshipDeleted(msgspec.Struct, frozen=True, tag="deleted"):

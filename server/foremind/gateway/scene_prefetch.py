@@ -25,6 +25,7 @@ OnReady = Callable[[Mind, str, PreparedContext, Trigger], None]
 _MAX_MINDS = 4  # that a player's drafts are prepared for
 _LOOK_AGAIN_S = 1.0  # in a world where something happens all the time
 _IDLE_S = 60.0  # since the last key, after which nothing is prepared anew
+_SETTLE_S = 0.2  # after an answer, when what it changed has been announced
 
 _log = structlog.get_logger("foremind.gateway")
 
@@ -115,6 +116,7 @@ class ScenePrefetcher:
         self._clock = services.runtime.clock
         self._draft = Draft()
         self._typed_at = 0.0
+        self._slug = ""  # who would answer the draft first, or would have answered the last one
         #: What chance is drawn from for the message that is being typed.
         self._seed = uuid4().hex
         self._room: Room | None = None
@@ -145,7 +147,13 @@ class ScenePrefetcher:
         """Record that something happened in the world."""
         self._changes += 1
         if self._draft.text:
-            self._look_if_due()
+            self._look_if_due(self._first())
+
+    def answered(self) -> None:
+        """Record that what was sent is answered: that is perceived before more is typed."""
+        self._changes += 1
+        if self._timer is None:
+            self._timer = self._clock.call_at(self._clock.monotonic() + _SETTLE_S, self._on_time)
 
     def enter(self, text: str) -> SentDraft:
         """Record that `text` was sent; return what was prepared for it."""
@@ -166,30 +174,36 @@ class ScenePrefetcher:
 
     def _follow(self) -> None:
         """Let the mind that would answer the draft first prepare for it, once that is known."""
-        self._look_if_due()
+        slug = self._first()
+        self._look_if_due(slug)
         if self._looking:
             return
-        slug = self._first()
         for other, unlikely in self._likely.items():
             if other != slug:
                 unlikely.prefetcher.clear()
         if slug in self._likely:
             self._likely[slug].prefetcher.update(self._draft.text)
 
-    def _look_if_due(self) -> None:
-        """Look at the scene if something in it is not known, soon or at once."""
-        slug = self._first()
+    def _look_if_due(self, slug: str) -> None:
+        """Look at the scene if something in it is not known, soon or at once.
+
+        Args:
+            slug: who would answer the draft first, as far as is known.
+        """
         if self._looking or self._knows(slug, self._changes):
             return
         now = self._clock.monotonic()
         stranger = self._room is None or (slug and slug not in self._likely)
         due_at = self._retry_at if stranger else self._look_again_at
         if now >= due_at:
-            self._cancel_timer()
-            self._looking = True
-            self._tasks.begin(self._look(), "scene-prefetch")
+            self._begin_to_look()
         elif self._timer is None and now - self._typed_at < _IDLE_S:
             self._timer = self._clock.call_at(due_at, self._on_time)
+
+    def _begin_to_look(self) -> None:
+        self._cancel_timer()
+        self._looking = True
+        self._tasks.begin(self._look(), "scene-prefetch")
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -199,7 +213,9 @@ class ScenePrefetcher:
     def _on_time(self) -> None:
         self._timer = None
         if self._draft.text:
-            self._look_if_due()
+            self._look_if_due(self._first())
+        elif not self._looking:
+            self._begin_to_look()
 
     def _knows(self, slug: str, changes: int) -> bool:
         """Return whether all that happened until a change is known to the mind that answers."""
@@ -208,14 +224,20 @@ class ScenePrefetcher:
         return not slug or (slug in self._likely and self._likely[slug].changes >= changes)
 
     def _first(self) -> str:
-        """Return who would answer the draft first, as far as is known; "" for nobody."""
+        """Return who would answer the draft first, as far as is known; "" for nobody.
+
+        Without a draft, whoever would have answered the last one.
+        """
         room, draft = self._room, self._draft
-        if room is None or not draft.text or self._player not in room.scene.players:
+        if room is None or self._player not in room.scene.players:
             return ""
+        if not draft.text:
+            return self._slug if self._slug in room.scene.minds else ""
         event = NewEvent(
             "", "said", draft.text, room.scene.name, self._player, draft.to, draft.volume
         )
-        return next(iter(self._answerers(event, self._player, room, self._seed)), "")
+        self._slug = next(iter(self._answerers(event, self._player, room, self._seed)), "")
+        return self._slug
 
     async def _look(self) -> None:
         """Look at the scene, and bring the mind that would answer first up to date."""
@@ -224,7 +246,9 @@ class ScenePrefetcher:
             self._room = room = await self._read_room()
             self._known_changes = changes
             while not self._knows(slug := self._first(), changes):
-                mind = await self._minds.mind(room.world, slug, self._player, room.scene.name)
+                mind = await self._minds.mind(
+                    room.world, slug, self._player, room.scene.name, scenes=room.scenes
+                )
                 await self._keep(slug, mind, changes)
         except ForemindError as error:
             _log.warning("scene.not_prepared", reason=error.code)

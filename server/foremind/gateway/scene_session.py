@@ -83,6 +83,8 @@ class SceneSession:
         self._tasks = TaskSet()
         self._changes = 0
         self._looking = asyncio.Lock()
+        self._world: World | None = None  # as it was looked at last
+        self._version = -1  # of its rules and scenes, as was announced last
         self._timeline = 0
         self._seen = 0  # the number of the last event that the client was told of
         self._last_state: object = None
@@ -123,8 +125,9 @@ class SceneSession:
         if self._sentences or not isinstance(event, ResponseSentence):
             self._stream.emit(event)
 
-    def on_change(self) -> None:
-        """Something happened in the world: look at it."""
+    def on_change(self, version: int) -> None:
+        """Something happened in the world, whose rules and scenes are of a version: look at it."""
+        self._version = version
         self._changes += 1
         self._prefetcher.on_change()
         if self._changes == 1:
@@ -227,7 +230,7 @@ class SceneSession:
             self.fail(error, cause_of(message))
         finally:
             self._running -= 1
-            self._prefetcher.on_change()  # sooner than it is announced
+            self._prefetcher.answered()
 
     def fail(self, error: ForemindError, cause: DecodingProblem) -> None:
         """Send an error about something that the client sent."""
@@ -245,7 +248,10 @@ class SceneSession:
         async with self._looking:
             self._changes = 0
             worlds = self._services.stores.worlds
-            world = await worlds.find(self.world)
+            if self._world is not None and self._world.version == self._version:
+                await self._tell_events(self._world)  # nobody came or left
+                return
+            self._world = world = await worlds.find(self.world)
             scene = (await worlds.scenes(world)).get(self.scene)
             earlier = self._timeline
             if world.timeline != earlier:
@@ -257,13 +263,18 @@ class SceneSession:
                 await self._tell_state(world, scene, events)
             else:
                 await self._tell_state(world, scene, None)
-            account = await worlds.account(world, self.player)
-            if account is None:
-                return
-            while events_now := await worlds.witnessed([log_of(account)], self._seen, _BATCH):
-                for event in events_now:
-                    self.emit(_scene_event(event))
-                self._seen = events_now[-1].key.seq
+            await self._tell_events(world)
+
+    async def _tell_events(self, world: World) -> None:
+        """Tell the client what the player witnessed since it was told last."""
+        worlds = self._services.stores.worlds
+        account = await worlds.account(world, self.player)
+        if account is None:
+            return
+        while events := await worlds.witnessed([log_of(account)], self._seen, _BATCH):
+            for event in events:
+                self.emit(_scene_event(event))
+            self._seen = events[-1].key.seq
 
     async def _recent(self, world: World) -> list[SceneEvent]:
         """Return the last events that the player witnessed before this timeline began."""

@@ -7,9 +7,9 @@ process it happened in; only the pieces of a reply come from the process that ma
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -40,7 +40,7 @@ from foremind.domain.errors import (
 from foremind.domain.memory import MemoryView
 from foremind.domain.storable_text import check_storable
 from foremind.domain.turn import Outcome, SpokenSentence
-from foremind.domain.world import NO_SCENE, NewEvent, Volume, Witness, audience_of
+from foremind.domain.world import NO_SCENE, NewEvent, Scene, Volume, Witness, audience_of
 from foremind.gateway.event_builders import memory_view
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
 from foremind.gateway.protocol.decoding import DecodingProblem, error_body
@@ -67,7 +67,6 @@ from foremind.worlds.narration import flat
 from foremind.worlds.turn_order import answering
 
 Tell = Callable[[Event], None]
-_ATTEMPTS = 3  # to store what is said while things are undone or forgotten
 _MAX_FLOORS = 10_000  # scenes in which something was said lately
 _MAX_PLAYERS = 1000  # of a scene that said something lately
 _MAX_RESULT_CHARS = 4000  # of an action, as a mind is told it
@@ -147,8 +146,8 @@ class SceneWindow(Protocol):
     def emit(self, event: Event) -> None:
         """Send an event to the client."""
 
-    def on_change(self) -> None:
-        """Something happened in the world."""
+    def on_change(self, version: int) -> None:
+        """Something happened in the world, whose rules and scenes are of a version."""
 
 
 class _Floor:
@@ -216,10 +215,10 @@ class Scenes:
     def on_announcement(self, announcement: Announcement) -> None:
         """Let the windows on a world that changed look at it; end those that may stay no longer."""
         match announcement:
-            case WorldChanged(world=world):
+            case WorldChanged(world=world, version=version):
                 self.triggers.on_change(world)
                 for window in list(self._windows.get(world, ())):
-                    window.on_change()
+                    window.on_change(version)
             case AccessRevoked() | UserErased():
                 for window in self._all():
                     _end_if_concerned(window, announcement)
@@ -279,21 +278,18 @@ class Scenes:
             Conflict: the id belongs to another text, or too much is being undone.
             StorageUnavailable: nothing was stored; try again later, with the same id.
         """
-        worlds = self._services.stores.worlds
-        room = await self._entered(speech)
-        world = room.world
+        room, new = await self._happens(speech)
         floor = self._floor(speech.world, speech.scene)
         number = floor.said[speech.player] = floor.said.get(speech.player, 0) + 1
         again = floor.answered == speech.event.id  # sent again after a lost connection
         if floor.reply is not None and floor.asked_by in (speech.player, "") and not again:
             floor.reply.cancel()
-        new = await self._happens(speech, world)
         if not new:
-            (stored,) = await worlds.events(world, [speech.event.id])
+            (stored,) = await self._services.stores.worlds.events(room.world, [speech.event.id])
             if stored.text and stored.text != speech.text:
                 raise Conflict("id: expected one that is not used for another text", param="id")
         exchange = _Exchange(
-            world.name,
+            speech.world,
             speech.event,
             speech.id,
             speech.player,
@@ -306,11 +302,14 @@ class Scenes:
         order = [] if new else await self._answered(exchange, room)
         seed = sent.seed if sent is not None else speech.event.id
         order = order or self._answerers(speech.event, speech.player, room, seed)
+        waits = floor.lock.locked()
         async with floor.lock:
-            for slug in order:
+            for place, slug in enumerate(order):
                 if floor.said.get(speech.player) != number:
                     break
-                await self._answer(exchange, floor, slug)
+                if waits or place:
+                    room = await self._room(speech.world, speech.scene)
+                await self._answer(exchange, floor, slug, room)
         if not exchange.accepted:
             self._accept(exchange, "miss")
         return exchange.answers
@@ -365,7 +364,7 @@ class Scenes:
             audience=told,
             sources=(action_id,),
         )
-        _, (is_new,) = await worlds.report(name, [event], now)
+        is_new = all((await worlds.report(name, [event], now)).new)
         if is_new and asked.fields.get("wait") is True:
             self.react(name, [event])
         return is_new
@@ -393,7 +392,8 @@ class Scenes:
                 for slug in order:
                     if sum(floor.said.values()) != said:
                         break  # a player says something
-                    await self._answer(exchange, floor, slug)
+                    room = await self._room(name, event.scene)
+                    await self._answer(exchange, floor, slug, room)
         except ForemindError as error:
             _log.warning("scene.not_reacted", reason=error.code)
 
@@ -434,21 +434,21 @@ class Scenes:
         companions = await self._services.stores.companions.named(list(scene.minds))
         return Room(world, scenes, scene, companions)
 
-    async def _answer(self, exchange: _Exchange, floor: _Floor, slug: str) -> None:
+    async def _answer(self, exchange: _Exchange, floor: _Floor, slug: str, room: Room) -> None:
         """Let a mind answer, and store what it says as an event that it witnesses with others."""
-        services, event = self._services, exchange.event
-        worlds, clock = services.stores.worlds, services.runtime.clock
-        world = await worlds.find(exchange.world)
+        services, event, sent = self._services, exchange.event, exchange.sent
+        clock, player = services.runtime.clock, exchange.player
         said = _reply_to(event, slug)
-        if exchange.duplicate and await self._repeated(exchange, world, said):
+        if exchange.duplicate and await self._repeated(exchange, room.world, said):
             return
-        mind = await self._minds.mind(world, slug, exchange.player or None, event.scene, event.id)
+        mind = await self._minds.mind(
+            room.world, slug, player or None, event.scene, event.id, scenes=room.scenes
+        )
         if event.id.count(ACTION) >= _MAX_STEPS:
             mind = replace(mind, offer=Offer())
         await services.chat_models.prepare(mind.policy.chat_model)
-        sent = exchange.sent
         thought = await self._minds.react(mind, event.text, None if sent is None else sent.recall)
-        listeners = await self._listeners(world, said, mind.companion, exchange)
+        listeners = self._listeners(room, said, mind.companion, exchange)
 
         def emit(told: Event) -> None:
             exchange.tell(told)
@@ -481,7 +481,7 @@ class Scenes:
         )
         actions: Sequence[RequestedAction] = ()
         try:
-            actions = await self._store(world, said, thought, result, used, exchange.player)
+            actions = await self._store(room.world, said, thought, result, used, player)
         except ForemindError as error:
             result = replace(result, status="failed", error=error)
         for action in actions:
@@ -555,15 +555,14 @@ class Scenes:
         await worlds.report(world.name, events, now, since=world, prompt=kept)
         return requested
 
-    async def _listeners(
-        self, world: World, said: NewEvent, companion: Companion, exchange: _Exchange
+    def _listeners(
+        self, room: Room, said: NewEvent, companion: Companion, exchange: _Exchange
     ) -> list[SceneWindow]:
         """Return the windows of others than the asking player who hear what a mind will say."""
-        scenes = await self._services.stores.worlds.scenes(world)
-        audience = audience_of(said, scenes, world.rules.ranges, [companion.slug])
+        audience = audience_of(said, room.scenes, room.world.rules.ranges, [companion.slug])
         return [
             window
-            for window in self._windows.get(world.name, ())
+            for window in self._windows.get(exchange.world, ())
             if window.player != exchange.asked_by and Witness("player", window.player) in audience
         ]
 
@@ -608,39 +607,35 @@ class Scenes:
         exchange.answers.append(Answer(slug, result, actions=actions))
         return True
 
-    async def _entered(self, speech: Speech) -> Room:
-        """Return the scene, in which the player is with all addressees."""
-        room = await self._room(speech.world, speech.scene)
-        scene = room.scene
-        if speech.scene not in room.scenes:
-            raise InvalidMessage("scene: expected a scene of this world", param="scene")
-        if speech.player not in scene.players:
-            raise NotAllowed("scene: expected one that the player is in", param="scene")
-        there = {*scene.players, *scene.minds}
-        for name in speech.to:
-            if name not in there:
-                raise InvalidMessage(
-                    "to: expected players and minds that are in the scene", param="to"
-                )
-        return room
-
-    async def _happens(self, speech: Speech, world: World) -> bool:
-        """Store what a player says; return False if it is stored already."""
+    async def _happens(self, speech: Speech) -> tuple[Room, bool]:
+        """Store what a player says, unless it is stored; return where, and whether it is new."""
         worlds, now = self._services.stores.worlds, self._services.runtime.clock.now()
-        for _ in range(_ATTEMPTS):
-            with suppress(Conflict):
-                _, (is_new,) = await worlds.report(world.name, [speech.event], now, since=world)
-                return is_new
-            # Something was undone or forgotten: perhaps who the player is, too.
-            world = (await self._entered(speech)).world
-        _, (is_new,) = await worlds.report(world.name, [speech.event], now, since=world)
-        return is_new
+        world, scenes, companions, (is_new,) = await worlds.report(
+            speech.world, [speech.event], now, check=partial(_check_speech, speech)
+        )
+        return Room(world, scenes, scenes[speech.scene], companions), is_new
 
     def _floor(self, world: str, scene: str) -> _Floor:
         floor = self._floors.get((world, scene))
         if floor is None:
             floor = self._floors[world, scene] = _Floor()
         return floor
+
+
+def _check_speech(speech: Speech, scenes: Mapping[str, Scene]) -> None:
+    """Check that a player is in a scene with all to whom something is said there.
+
+    Raises:
+        InvalidMessage: there is no such scene, or somebody is not there.
+        NotAllowed: the player is not there.
+    """
+    scene = scenes.get(speech.scene)
+    if scene is None:
+        raise InvalidMessage("scene: expected a scene of this world", param="scene")
+    if speech.player not in scene.players:
+        raise NotAllowed("scene: expected one that the player is in", param="scene")
+    if not {*scene.players, *scene.minds}.issuperset(speech.to):
+        raise InvalidMessage("to: expected players and minds that are in the scene", param="to")
 
 
 def _reply_to(event: NewEvent, slug: str) -> NewEvent:

@@ -202,9 +202,7 @@ class Eraser:
                 pass
             except NotFound:
                 if not dry_run:  # it may be in prompts alone: the state of a session that is over
-                    await self._database.for_relationship(relationship_id).execute(
-                        "delete_prompts", relationship_id
-                    )
+                    await self.erase_prompts(relationship_id)
                 raise
         if not dry_run:
             _log.info(
@@ -276,6 +274,11 @@ class Eraser:
                 await transaction.audit(actor, "replace", f"{len(touched)} turns", now)
             if await replacement.store(transaction) or touched:
                 await transaction.announce(touched, since=min(touched, default=_NO_TURN))
+
+    async def erase_prompts(self, relationship_id: int) -> None:
+        """Erase the kept prompts of a relationship."""
+        data = self._database.for_relationship(relationship_id)
+        await data.execute("delete_prompts", relationship_id)
 
     async def erase_record(
         self,

@@ -156,6 +156,18 @@ class MindPrompt(NamedTuple):
     made: MadePrompt
 
 
+class Reported(NamedTuple):
+    """What happened in a world: the world as it was, its scenes, and the characters there by slug.
+
+    `new` tells of each event whether it is: one whose id is stored changes nothing.
+    """
+
+    world: World
+    scenes: Mapping[str, Scene]
+    companions: Mapping[str, Companion]
+    new: Sequence[bool]
+
+
 class _CreatedMeanwhile(Exception):
     """Another transaction has just created the world."""
 
@@ -254,18 +266,16 @@ class WorldStore:
         events: Sequence[NewEvent],
         now: datetime,
         since: World | None = None,
+        check: Callable[[Mapping[str, Scene]], None] = lambda _: None,
         prompt: MindPrompt | None = None,
-    ) -> tuple[World, list[bool]]:
+    ) -> Reported:
         """Store what happens in a world, each event with those who witness it at this moment.
 
         Args:
             since: the world as it was when what happens was thought of; None if that does not
                 depend on what minds know.
+            check: raises if what happens cannot, with its scenes as they are.
             prompt: what the first event was made of, which a mind says.
-
-        Returns:
-            The world as it was, and of each event whether it is new: one whose id is stored changes
-            nothing.
 
         Raises:
             NotFound: there is no such world.
@@ -282,6 +292,7 @@ class WorldStore:
                 raise Conflict("world: something was undone or forgotten meanwhile", param="world")
             await act_for(connection, world.lineage)
             scenes = _scenes(await connection.rows("scenes_of_timeline", world.timeline))
+            check(scenes)
             known = {
                 row["id"]
                 for row in await connection.rows(
@@ -294,9 +305,9 @@ class WorldStore:
                 new.append(event.id not in known and event.id not in fresh)
                 if new[-1]:
                     fresh[event.id] = event
+            found = await connection.rows("companions_named", _names(events, scenes))
+            companions = {row["slug"]: companion_of(row) for row in found}
             if fresh:
-                found = await connection.rows("companions_named", _names(events, scenes))
-                companions = {row["slug"]: companion_of(row) for row in found}
                 writer = _EventWriter(connection, world, scenes, companions, now)
                 first = await writer.write(list(fresh.values()))
                 if prompt is not None and new[0]:
@@ -309,7 +320,7 @@ class WorldStore:
                         made.text,
                         MAX_PROMPTS,
                     )
-        return world, new
+        return Reported(world, scenes, companions, new)
 
     async def events(self, world: World, ids: Sequence[str]) -> list[StoredWorldEvent]:
         """Return those of some events that happened in a world, in order, for its host."""
@@ -376,9 +387,16 @@ class WorldStore:
         Args:
             past: its relationships in the timelines of its past.
         """
-        async with self._database.transaction(past[-1]) as connection:
-            await _show_past(connection, past)
-            rows = await connection.rows("witnessed_after", past, after, limit, self._fingerprint)
+        *earlier, mind = past
+        if not earlier:
+            data = self._database.for_relationship(mind)
+            rows = await data.rows("witnessed_after", mind, after, limit, self._fingerprint)
+        else:
+            async with self._database.transaction(mind) as connection:
+                await _show_past(connection, past)
+                rows = await connection.rows(
+                    "witnessed_through_time", past, after, limit, self._fingerprint
+                )
         return [_perceived(row) for row in rows]
 
     async def witnessed_last(self, past: Sequence[int], limit: int) -> list[PerceivedEvent]:
@@ -716,10 +734,9 @@ class WorldStore:
         )
         return [row["event_id"] for row in rows]
 
-    async def unfinished(self, mind: int, besides: str | None) -> list[int]:
-        """Return the turns of a mind that wait to become memories, besides that of an event."""
-        reader = self._database.for_relationship(mind)
-        rows = await reader.rows("unfinished_perceptions", mind, besides)
+    async def unfinished(self, mind: int) -> list[int]:
+        """Return the turns of a mind that wait to become memories."""
+        rows = await self._database.for_relationship(mind).rows("unfinished_perceptions", mind)
         return [row["turn_id"] for row in rows]
 
     async def perceptions(self, mind: int, limit: int) -> list[Perception]:
@@ -975,7 +992,7 @@ class _EventWriter:
             await self._insert(written, time)
         if any(event.made_of for event in events):
             await self._insert_sources(events, numbers, sources)
-        connection.announce(WorldChanged(world.name))
+        connection.announce(WorldChanged(world.name, world.version))
         return int(row["first"])
 
     async def _insert(self, written: Sequence[_Written], time: datetime) -> None:
@@ -1199,7 +1216,7 @@ async def _change_world(connection: DatabaseConnection, world: World) -> None:
     await connection.execute(
         "change_world", world.name, clock.time, clock.set_at, clock.factor, rules, world.timeline
     )
-    connection.announce(WorldChanged(world.name))
+    connection.announce(WorldChanged(world.name, world.version + 1))
 
 
 async def _continue(

@@ -118,9 +118,11 @@ class WorldEraser:
         """Take forgotten events out of the minds that have perceived them.
 
         Until none has: a mind that begins in another timeline with what it remembers may copy it
-        before it has forgotten.
+        before it has forgotten. A mind that has only answered one has it in a prompt.
         """
         worlds, remembering = self._stores.worlds, True
+        for mind in await worlds.minds_remembering(events):
+            await self._eraser.erase_prompts(mind)
         while remembering:
             remembering = False
             for mind, ids in (await worlds.minds_remembering(events)).items():

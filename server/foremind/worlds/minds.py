@@ -1,6 +1,6 @@
 """Minds: what characters of a world know. A mind perceives what it witnessed when somebody asks."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -14,7 +14,7 @@ from foremind.domain.relationship import Relationship, relationship_id_of
 from foremind.domain.settings.setting_levels import effective_settings, setting_origins
 from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind.domain.user import NO_NAME, UTC
-from foremind.domain.world import NO_SCENE, Scene, player_account
+from foremind.domain.world import NO_SCENE, Perceived, Scene, player_account
 from foremind.llm.prompt.assembly import MAX_TURNS, AssembledPrompt
 from foremind.llm.prompt.character import macro_values
 from foremind.llm.prompt.kept_prompt import keep_prompt
@@ -112,15 +112,17 @@ class Minds:
         answering: str | None = None,
         *,
         met: bool = True,
+        scenes: Mapping[str, Scene] | None = None,
     ) -> Mind:
         """Return a mind that has perceived all that it witnessed by now.
 
         Args:
             player: whose mind it is, of a character that has one for each player.
             scene: where it is asked, if it is there.
-            answering: the event that it answers, which it remembers in the background: it is what
-                its prompt ends with.
+            answering: the event that it answers. If nothing followed, its history ends with that,
+                and it perceives it when it is asked the next time.
             met: whether the player must be in a scene of the world, or have been.
+            scenes: those of the world as they are; None to read them.
 
         Raises:
             NotFound: there is no such companion.
@@ -135,14 +137,21 @@ class Minds:
                 "player: expected the id of one, as this companion has a mind for each",
                 param="player",
             )
-        relationship_id = await self._perceived(world, base, player, answering, met=met)
+        past, perceived = await self._begun(world, base, player, met=met)
+        relationship_id = past[-1]
+        heard = await self._perceive(relationship_id, perceived, past, answering)
+        await self._remember(relationship_id)
         relationship = await self._stores.relationships.find_any(relationship_id)
+        history = [
+            witnessed(said.text, said.turn_id, "" if said.spoken else said.place, own=said.own)
+            for said in await self._stores.worlds.perceptions(relationship_id, MAX_TURNS)
+        ]
+        if heard is not None:
+            history.append(await self._heard(heard))
         settings = effective_settings(base.settings, relationship.settings, self._runtime.settings)
-        # What it answers comes after its history.
-        limit = MAX_TURNS + (answering is not None)
-        perceptions = await self._stores.worlds.perceptions(relationship_id, limit)
         policy = _policy_for(settings, self._runtime.settings)
-        there = await self._scene_of(world, slug, player, scene)
+        scenes = await self._stores.worlds.scenes(world) if scenes is None else scenes
+        there = _scene_of(scenes, slug, player, scene)
         allowed = [
             action
             for action in world.rules.actions
@@ -153,24 +162,12 @@ class Minds:
             relationship,
             replace(base, settings=settings),
             policy,
-            [
-                witnessed(said.text, said.turn_id, "" if said.spoken else said.place, own=said.own)
-                for said in perceptions
-            ],
+            history,
             world.clock.at(self._runtime.clock.now()),
             Surroundings(there.place, world.rules.calendar),
             Offer(allowed, policy.chat_model.tools) if world.rules.actions else None,
             partial(setting_origins, base.settings, relationship.settings, self._runtime.settings),
         )
-
-    async def _scene_of(self, world: World, slug: str, player: str | None, asked: str) -> Scene:
-        """Return where a character is, or is with a player; where it is asked first."""
-        scenes = [
-            scene
-            for scene in (await self._stores.worlds.scenes(world)).values()
-            if slug in scene.minds and (player is None or player in scene.players)
-        ]
-        return min(scenes, key=lambda scene: scene.name != asked, default=NO_SCENE)
 
     async def witnessed(self, mind: Mind, player: str | None, limit: int) -> list[PerceivedEvent]:
         """Return the last events that a mind witnessed, oldest first.
@@ -256,27 +253,22 @@ class Minds:
             around=mind.around,
         )
 
-    async def _perceived(
-        self,
-        world: World,
-        companion: Companion,
-        player: str | None,
-        answering: str | None,
-        *,
-        met: bool,
-    ) -> int:
-        """Let a mind perceive all that it witnessed; return its relationship."""
+    async def _begun(
+        self, world: World, companion: Companion, player: str | None, *, met: bool
+    ) -> tuple[list[int], int]:
+        """Return the relationships with which a mind may witness more, and what it perceived last.
+
+        They are in the order of their timelines; the last one, which exists, is the mind's now.
+        """
         worlds = self._stores.worlds
         past = await self._through_time(world, companion, player, met=met)
-        mind = past[-1]
-        assert mind is not None  # its player has an account in the timeline that is going on
-        seq = await worlds.perceived_seq(mind)
+        known = [relationship for relationship in past if relationship is not None]
+        seq = await worlds.perceived_seq(known[-1])
         if seq is None:
             await self._begin(past)
-            seq = await worlds.perceived_seq(mind)
-        await self._perceive(mind, seq or 0, past)
-        await self._remember(mind, answering)
-        return mind
+            seq = await worlds.perceived_seq(known[-1])
+        seq = seq or 0
+        return known if seq + 1 < world.begun else known[-1:], seq
 
     async def _through_time(
         self, world: World, companion: Companion, player: str | None, *, met: bool
@@ -317,8 +309,22 @@ class Minds:
                 return
         await worlds.begin_mind(mind, None)
 
-    async def _perceive(self, mind: int, after: int, witnesses: Sequence[int | None]) -> None:
-        """Let a mind perceive what it witnessed after an event.
+    async def _heard(self, event: Perceived) -> PastTurn:
+        """Return what a mind has witnessed and not perceived."""
+        text = narrate(event, await self.names())
+        own = event.spoken and event.how == "own"
+        return witnessed(text, None, "" if event.spoken else event.place, own=own)
+
+    async def _perceive(
+        self,
+        mind: int,
+        after: int,
+        witnesses: Sequence[int | None],
+        answering: str | None = None,
+    ) -> Perceived | None:
+        """Let a mind perceive what it witnessed after an event, but not what it answers, if last.
+
+        Return that, if so.
 
         One vector serves all who witnessed an event: it is made when the first perceives it.
 
@@ -329,31 +335,45 @@ class Minds:
         past = [witness for witness in witnesses if witness is not None]
         names: Names | None = None
         while events := await worlds.witnessed(past, after, _BATCH):
-            names = names or await self.names()
-            made = {
-                event.key: await self._context.embedder.embed_passage(event.event.text)
-                for event in events
-                if event.vector is None
-            }
-            if made:
-                await worlds.store_vectors(past, made)
-            vectors = [
-                event.vector if event.vector is not None else made[event.key] for event in events
-            ]
-            await worlds.perceive(mind, events, vectors, partial(narrate, names=names), now)
-            if len(events) < _BATCH:
-                return
-            after = events[-1].key.seq
+            are_all = len(events) < _BATCH
+            heard = events.pop().event if are_all and events[-1].event.id == answering else None
+            if events:
+                names = names or await self.names()
+                made = {
+                    event.key: await self._context.embedder.embed_passage(event.event.text)
+                    for event in events
+                    if event.vector is None
+                }
+                if made:
+                    await worlds.store_vectors(past, made)
+                vectors = [
+                    made[event.key] if event.vector is None else event.vector for event in events
+                ]
+                await worlds.perceive(mind, events, vectors, partial(narrate, names=names), now)
+                after = events[-1].key.seq
+            if are_all:
+                return heard
+        return None
 
     async def names(self) -> Names:
         """Return what players and minds are called in prompts."""
         companions = await self._stores.companions.list()
         return Names({companion.slug: companion.name for companion in companions})
 
-    async def _remember(self, mind: int, besides: str | None = None) -> None:
-        """Make memories of what a mind has perceived besides an event, and wait for it."""
-        if turns := await self._stores.worlds.unfinished(mind, besides):
+    async def _remember(self, mind: int) -> None:
+        """Make memories of what a mind has perceived, and wait for it."""
+        if turns := await self._stores.worlds.unfinished(mind):
             await self._ingester.ingest_turns(mind, turns)
+
+
+def _scene_of(scenes: Mapping[str, Scene], slug: str, player: str | None, asked: str) -> Scene:
+    """Return where a character is, or is with a player; where it is asked first."""
+    there = [
+        scene
+        for scene in scenes.values()
+        if slug in scene.minds and (player is None or player in scene.players)
+    ]
+    return min(there, key=lambda scene: scene.name != asked, default=NO_SCENE)
 
 
 def _thought(

@@ -6,6 +6,7 @@ never whoever spoke last; if chance picks nobody, one of them.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from random import Random
 
 from foremind.domain.world import TurnOrder
@@ -51,12 +52,17 @@ def answering(
     return (drawn or willing[:1])[: order.replies]
 
 
+@lru_cache(maxsize=1024)  # names, which are looked for at each key
+def _words(name: str) -> list[str]:
+    return words_of(folded(name))
+
+
 def _named_in(text: str, present: Mapping[str, str]) -> list[str]:
     """Return whose names a text has, in their order."""
     words = words_of(folded(text))
     places: dict[str, int] = {}
     for slug, name in present.items():
-        whole = words_of(folded(name))
+        whole = _words(name)
         for called in (whole, whole[:1]):  # by the whole name, or the first one
             starts = range(len(words) - len(called) + 1) if called else ()
             found = next((at for at in starts if words[at : at + len(called)] == called), None)

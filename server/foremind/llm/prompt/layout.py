@@ -74,7 +74,7 @@ class PastTurn(msgspec.Struct, frozen=True, gc=False):
         return self._keys is not None and self._keys[0] is matcher
 
 
-def witnessed(text: str, turn_id: int, place: str, *, own: bool) -> PastTurn:
+def witnessed(text: str, turn_id: int | None, place: str, *, own: bool) -> PastTurn:
     """Return a line of what a mind of a world witnessed at a place, or said itself.
 
     What looks like a tag of the prompt is none in it.
