@@ -27,7 +27,7 @@ from foremind.domain.record import LayersState
 from foremind.domain.session_state import NO_STATE, SessionState
 from foremind.domain.settings.setting_definitions import Ahead
 from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings, Settings
-from foremind.domain.turn import OpenedSession, StoredTurn
+from foremind.domain.turn import MadePrompt, OpenedSession, StoredTurn
 from foremind.gateway.event_stream import EventStream
 from foremind.gateway.live_settings import SharedValue
 from foremind.gateway.protocol.client_messages import (
@@ -145,6 +145,7 @@ class World:
     async def commit_reply(
         self, session: OpenedSession, reply_to: int, status: str, text: str, now: datetime,
         *, ingested: bool, kept: bool, erasures: int, origin: str, urgent: bool,
+        prompt: MadePrompt | None,
     ) -> int | None:  # fmt: skip
         """Store a reply, unless something was erased since its prompt was assembled."""
         await asyncio.sleep(self.rng.uniform(0.001, 0.02))
@@ -261,6 +262,7 @@ def _session_services(
             deletion_count=lambda _: 0,
             token_identity=_nothing,
             ensure=_unchanged,
+            removals=lambda _: 0,
         ),
     )
     stores = cast("Any", world)
