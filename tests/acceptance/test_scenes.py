@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from foremind_client import Client
+from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.acceptance.hosting import hosting, put_minds
 from tests.acceptance.test_identity import close_code
@@ -183,6 +184,39 @@ async def test_a_mind_is_asked_the_same_whether_it_was_typed_to_or_not(
     assert asked[0] == asked[1]
     assert shown[0] == shown[1]
     assert SECRET in shown[0]
+
+
+async def test_a_player_stays_with_a_fresh_token(start: StartServer) -> None:
+    """Of the same player; with it, what is told may change, but there is no state in a scene."""
+    clock = ManualClock()
+    now = clock.now().timestamp()
+    server = await start(clock, auth_secret=AUTH_SECRET)
+    async with hosting(await start(), "mara") as host:  # a server that needs no token
+        await host.scene("tavern", players=["ana"], minds=["mara"])
+        ana = await server.connect()
+        where = {"world": "vale", "scene": "tavern"}
+        await ana.send_raw({"type": "session.open", "token": token(exp=now + 60)} | where)
+        await until(ana, "scene.state")
+        for update, param in (
+            ({"token": token(sub="bo", exp=now + 600)}, "token"),
+            ({"state": {"task": "Find the key"}}, "state"),
+            ({}, "token"),
+        ):
+            await ana.send_raw({"type": "session.update"} | update)
+            assert (await ana.next_event())["error"]["param"] == param
+        fresh = {"token": token(exp=now + 600), "contexts": False, "event_id": "u1"}
+        await ana.send_raw({"type": "session.update"} | fresh)
+        updated = await ana.next_event()
+        assert (updated["type"], updated["event_id"]) == ("session.updated", "u1")
+        await clock.advance(120)
+        await ana.send_raw({"type": "draft.update", "text": "Good evening"})
+        await clock.advance(1)
+        await ana.send_raw({"type": "message.send", "id": "m1", "text": "Good evening"})
+        told = [event["type"] for event in await until(ana, "message.accepted")]
+        assert "context.ready" not in told
+        await clock.advance(600)
+        await ana.send_raw({"type": "message.send", "id": "m2", "text": "Still there?"})
+        assert await close_code(ana) == 4401
 
 
 async def test_players_are_shown_memories_of_minds_of_their_own_only(start: StartServer) -> None:

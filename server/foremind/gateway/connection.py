@@ -314,7 +314,7 @@ class Connection:
             cause, kind = cause_of(message), kind_of(message)
             chars = len(message.text) if isinstance(message, MessageSend | MessageEdit) else chars
             if self._session is not None:
-                if isinstance(message, SessionUpdate) and isinstance(self._session, Session):
+                if isinstance(message, SessionUpdate):
                     await self._handshake.update(self._session, message)
                 else:
                     self._session.handle(message, arrived)

@@ -26,6 +26,7 @@ from foremind.gateway.protocol.client_messages import Resume, SessionOpen, Sessi
 from foremind.gateway.protocol.server_events import TurnView
 from foremind.gateway.scene_session import SceneSession
 from foremind.gateway.session import Session
+from foremind.gateway.session_client import SessionClient
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_registry import PendingSession, SessionRegistry
 from foremind.gateway.session_services import SessionServices
@@ -174,8 +175,10 @@ class Handshake:
             async with self._registry.read_slots:
                 await session.read_history()
 
-    async def update(self, session: Session, message: SessionUpdate) -> None:
+    async def update(self, session: Session | SceneSession, message: SessionUpdate) -> None:
         """Apply `session.update`: a fresh token, a state patch, what is reported.
+
+        In a scene there is no state: what is the case there is an event.
 
         Raises:
             InvalidMessage: there is nothing to do, or a field is wrong.
@@ -187,8 +190,15 @@ class Handshake:
             raise InvalidMessage(
                 "token: expected a token, a state, contexts or sentences", param="token"
             )
+        if isinstance(session, SceneSession):
+            if message.state is not None:
+                raise InvalidMessage("state: expected none in a scene", param="state")
+            if message.token is not None:
+                await self._renew(session, "", message.token)
+            session.update(message)
+            return
         if message.token is not None:
-            await self._renew(session, message.token)
+            await self._renew(session.client, session.companion, message.token)
         if message.state is not None:
             require_scope(session.principal, "memory:write")
             await session.change_state(message.state)
@@ -230,8 +240,11 @@ class Handshake:
                 f"Too many messages before; retry in {lockout_s:.0f} s.", retry_after_s=lockout_s
             )
 
-    async def _renew(self, session: Session, token: str) -> None:
+    async def _renew(self, session: SessionClient | SceneSession, slug: str, token: str) -> None:
         """Continue a session under another token of its user.
+
+        Args:
+            slug: of the companion whose session it is; "" in a scene.
 
         Raises:
             InvalidMessage: the server runs open.
@@ -244,9 +257,8 @@ class Handshake:
         authority = self._services.authority
         principal = authority.verify_token(token)
         require_scope(principal, "chat")
-        if principal.user_id != session.principal.user_id or not principal.may_open(
-            session.companion
-        ):
+        allowed = not slug or principal.may_open(slug)
+        if principal.user_id != session.principal.user_id or not allowed:
             raise NotAllowed(
                 "token: expected a token of this session's user that allows its companion",
                 param="token",
@@ -254,8 +266,8 @@ class Handshake:
         with self._registry.opening(principal) as pending:
             await authority.check_revoked(principal)
             pending.check()
-            session.client.renew(replace(principal, name=session.principal.name))
-        _log.info("session.renewed", session_id=session.id)
+            session.renew(replace(principal, name=session.principal.name))
+        _log.info("session.renewed")
 
     async def _resume(
         self,

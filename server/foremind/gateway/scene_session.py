@@ -8,9 +8,10 @@ from foremind import __version__
 from foremind.auth.authority import require_host
 from foremind.auth.principal import Principal
 from foremind.domain.errors import ForemindError, InvalidMessage, Overloaded
+from foremind.domain.session_state import NO_STATE
 from foremind.domain.turn import Trigger
 from foremind.domain.world import Scene, log_of, player_account
-from foremind.gateway.event_builders import context_ready
+from foremind.gateway.event_builders import context_ready, session_updated
 from foremind.gateway.event_stream import EventListener, EventStream
 from foremind.gateway.flow_control import limits_of
 from foremind.gateway.protocol.client_messages import (
@@ -20,6 +21,7 @@ from foremind.gateway.protocol.client_messages import (
     DraftUpdate,
     MessageSend,
     ResponseCancel,
+    SessionUpdate,
     UserClaim,
 )
 from foremind.gateway.protocol.decoding import DecodingProblem, cause_of, error_body
@@ -162,6 +164,20 @@ class SceneSession:
                     "an action in a scene",
                     param="type",
                 )
+
+    def renew(self, principal: Principal) -> None:
+        """Continue under another token of the same user, which may allow less."""
+        self.principal = principal
+        if not principal.allows("memory:read"):
+            self._stream.withhold_memories()
+
+    def update(self, message: SessionUpdate) -> None:
+        """Send from now on what the client wants, and tell it under which token."""
+        if message.contexts is not None:
+            self._contexts = message.contexts
+        if message.sentences is not None:
+            self._sentences = message.sentences
+        self.emit(session_updated(self.principal, NO_STATE, message.event_id))
 
     def disconnect(self, code: int, reason: str) -> None:
         """Close the connection once everything queued is sent."""
