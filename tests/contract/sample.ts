@@ -31,6 +31,10 @@ const stored: Promise<{ id: string; duplicate: boolean }[]> = player.report([
 ]);
 void stored;
 
+// @ts-expect-error - with nobody
+new Foremind({ url: "ws://127.0.0.1:8770/v1/ws" });
+// @ts-expect-error - a world without a scene
+new Foremind({ world: "vale" });
 // @ts-expect-error - no such volume
 player.send("Who did it?", { volume: "loud" });
 

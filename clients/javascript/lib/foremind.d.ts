@@ -1,8 +1,10 @@
 /**
- * @typedef {Object} Options
- * @property {string} [companion] slug of the companion to talk with
- * @property {string} [world] in place of it, a world, and
- * @property {string} [scene] the scene of it that is joined
+ * With whom: the slug of a companion or, in place of it, a world and the scene of it that is joined.
+ * @typedef {{companion: string, world?: undefined, scene?: undefined}
+ *   | {companion?: undefined, world: string, scene: string}} Partner
+ */
+/**
+ * @typedef {Object} ConnectionOptions
  * @property {{id: string, name: string}} [user] who is talking, where the server runs open
  * @property {string | (() => string | Promise<string>)} [token] a signed token, where it does
  *   not; or what gets one, which is asked for every connection, and again before a token expires;
@@ -19,6 +21,7 @@
  * @property {number} [answerTimeoutMs] how long a server may take to open a session or to store a
  *   message; one that is silent for longer is connected to again
  */
+/** @typedef {Partner & ConnectionOptions} Options */
 /** @typedef {"connecting" | "open" | "waiting" | "closed"} State */
 /**
  * What "state" tells of the connection.
@@ -250,19 +253,19 @@ export class Foremind extends EventTarget {
     close(): void;
     #private;
 }
-export type Options = {
-    /**
-     * slug of the companion to talk with
-     */
-    companion?: string | undefined;
-    /**
-     * in place of it, a world, and
-     */
-    world?: string | undefined;
-    /**
-     * the scene of it that is joined
-     */
-    scene?: string | undefined;
+/**
+ * With whom: the slug of a companion or, in place of it, a world and the scene of it that is joined.
+ */
+export type Partner = {
+    companion: string;
+    world?: undefined;
+    scene?: undefined;
+} | {
+    companion?: undefined;
+    world: string;
+    scene: string;
+};
+export type ConnectionOptions = {
     /**
      * who is talking, where the server runs open
      */
@@ -306,6 +309,7 @@ export type Options = {
      */
     answerTimeoutMs?: number | undefined;
 };
+export type Options = Partner & ConnectionOptions;
 export type State = "connecting" | "open" | "waiting" | "closed";
 /**
  * What "state" tells of the connection.

@@ -40,10 +40,13 @@ const ANSWER_TIMEOUT_MS = 30_000; // to open a session, or to store a message
 const SHARE_OF_LIFE = 0.8; // of a token, after which it is replaced
 
 /**
- * @typedef {Object} Options
- * @property {string} [companion] slug of the companion to talk with
- * @property {string} [world] in place of it, a world, and
- * @property {string} [scene] the scene of it that is joined
+ * With whom: the slug of a companion or, in place of it, a world and the scene of it that is joined.
+ * @typedef {{companion: string, world?: undefined, scene?: undefined}
+ *   | {companion?: undefined, world: string, scene: string}} Partner
+ */
+
+/**
+ * @typedef {Object} ConnectionOptions
  * @property {{id: string, name: string}} [user] who is talking, where the server runs open
  * @property {string | (() => string | Promise<string>)} [token] a signed token, where it does
  *   not; or what gets one, which is asked for every connection, and again before a token expires;
@@ -60,6 +63,8 @@ const SHARE_OF_LIFE = 0.8; // of a token, after which it is replaced
  * @property {number} [answerTimeoutMs] how long a server may take to open a session or to store a
  *   message; one that is silent for longer is connected to again
  */
+
+/** @typedef {Partner & ConnectionOptions} Options */
 
 /** @typedef {"connecting" | "open" | "waiting" | "closed"} State */
 
