@@ -91,7 +91,7 @@ quick: $(VENV)/test.stamp  ## style and decisions: what a change most often brea
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest -q -n 2 tests/unit transport/transport_tests --ignore tests/unit/gateway
 
-test: $(VENV)/test.stamp $(VENV)/real-model.stamp $(VENV)/postgres16.stamp setup lint  ## everything CI checks; an hour
+test: $(VENV)/test.stamp $(VENV)/real-model.stamp $(VENV)/postgres16.stamp setup lint  ## everything CI checks; forty minutes
 	$(TELL)
 	$(BIN)/python -m tests.browser
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --effort $(EFFORT) --maxfail 30

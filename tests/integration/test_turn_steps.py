@@ -356,12 +356,12 @@ async def test_leases_are_renewed_one_by_one_where_all_at_once_cannot_be(bench: 
     bench.script.hold_for = lambda _: never
     locked, other = [await bench.open_session(name) for name in ("ana", "bob")]
     owner = owner_of(bench.built)
-    await owner.execute(_IMPATIENT)
-    await bench.built.database.pool.expire_connections()
     async with bench.worker:
         await bench.say(locked, "My goal is to learn Greek")
         await bench.say(other, "My goal is to learn Greek")
         await eventually(lambda: len(bench.script.background_requests) == 2)
+        await owner.execute(_IMPATIENT)
+        await bench.built.database.pool.expire_connections()
         began_at = bench.clock.now()
 
         async def renewed() -> bool:
