@@ -4,7 +4,7 @@ Every typist is a separate player with a thousand memories, types recorded sente
 recorded intervals between keys, and presses Enter a fixed time after the last key: of each sentence
 as it was typed, and without the sign at its end, as many write in a chat. This runs with eager
 prefetch and with pauses only; the same typing without Enter measures the CPU time of prefetching.
-Then as many type in scenes of their own, each with four minds that know everybody.
+Before that, as many type in scenes of their own, each with four minds that know everybody.
 """
 
 import argparse
@@ -44,7 +44,7 @@ _CHARS = 60  # length of message that CPU time is reported for
 
 
 def main() -> None:
-    """Replay, print a table, write `replay.json`."""
+    """Replay, print what was measured, write `scenes.json` and `replay.json`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recordings", type=Path, nargs="+")
     parser.add_argument("--typists", type=int, default=20, choices=range(1, _MAX_TYPISTS + 1))
@@ -63,16 +63,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="replay-", dir=settings.data_dir) as scratch:
         seeded = settings.in_scratch(Path(scratch))
         asyncio.run(_seed(seeded))
-        report: dict[str, Any] = {
-            "typists": options.typists,
-            "recordings": len(recordings),
-            "scenes": _in_scenes(seeded, options, recordings),
-            "eager": _replay(seeded, options, recordings, options.enter_ms, eager=True),
-            "pauses only": _replay(seeded, options, recordings, options.enter_ms[-1:], eager=False),
-        }
+        replayed = {"typists": options.typists, "recordings": len(recordings)}
+        _write("scenes.json", replayed | _in_scenes(seeded, options, recordings))
+        eager = _replay(seeded, options, recordings, options.enter_ms, eager=True)
+        late = _replay(seeded, options, recordings, options.enter_ms[-1:], eager=False)
+        _write("replay.json", replayed | {"eager": eager, "pauses only": late})
+
+
+def _write(name: str, report: dict[str, Any]) -> None:
+    text = json.dumps(report, indent=2)
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "replay.json").write_text(json.dumps(report, indent=2) + "\n")
-    print(json.dumps(report, indent=2))
+    (RESULTS / name).write_text(text + "\n")
+    print(text)
 
 
 async def _seed(settings: Settings) -> None:

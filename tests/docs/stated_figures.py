@@ -412,6 +412,20 @@ def _replay(result: Any) -> Iterator[Statement]:
     yield "docs/speculation.md", f"({result['typists']} typists, recorded typing of two people"
 
 
+def _scenes(result: Any) -> Iterator[Statement]:
+    alone, scenes = (result[name] for name in ("one to one", "scenes of four minds"))
+    typing, message = (
+        scenes[cost] / alone[cost] for cost in ("typing_cpu_ms_per_draft", "cpu_ms_per_message")
+    )
+    yield (
+        "docs/benchmarks.md",
+        f"{scenes['outcomes'].get('hit', 0)} of {scenes['sent']} first answers find their context, "
+        f"ready after {scenes['ready_ms']['p50']:.1f} ms (p50), because the message is stored with "
+        f"its witnesses first; typing costs {typing:.2f} times the CPU of one to one, a message "
+        f"with its answer {message:.2f} times",
+    )
+
+
 def _sharding(result: Any) -> Iterator[Statement]:
     commit, read = (
         result[part]["citus"]["p50_ms"] / result[part]["plain"]["p50_ms"]
@@ -568,6 +582,7 @@ STATEMENTS: dict[str, Callable[[Any], Iterator[Statement]]] = {
     "library.json": _library,
     "lore.json": _lore,
     "replay.json": _replay,
+    "scenes.json": _scenes,
     "searches.json": _searches,
     "sharding.json": _sharding,
     "soak.json": _soak,
