@@ -137,8 +137,7 @@ class RunningTurn:
     def kept_prompt(self) -> MadePrompt | None:
         """What is stored of its prompt, None if that is too long."""
         model = self.policy.chat_model
-        name = model.model if model.url else "offline"
-        return keep_prompt(self.reply.prompt, name, self.settings(), self.removals)
+        return keep_prompt(self.reply.prompt, model, self.settings(), self.removals)
 
 
 class ReplyGeneration:

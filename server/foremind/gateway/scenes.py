@@ -275,7 +275,7 @@ class Scenes:
             NotFound: there is no such world.
             InvalidMessage: there is no such scene in it, or nobody of those whom it is said to.
             NotAllowed: the player is not there.
-            Conflict: the id belongs to another text, or too much is being undone.
+            Conflict: the id belongs to another text.
             StorageUnavailable: nothing was stored; try again later, with the same id.
         """
         room, new = await self._happens(speech)
@@ -387,12 +387,14 @@ class Scenes:
             )
             order = self._answerers(event, player, room, event.id, minds)
             floor = self._floor(name, event.scene)
+            waits = floor.lock.locked()
             async with floor.lock:
                 said = sum(floor.said.values())
-                for slug in order:
+                for place, slug in enumerate(order):
                     if sum(floor.said.values()) != said:
                         break  # a player says something
-                    room = await self._room(name, event.scene)
+                    if waits or place:
+                        room = await self._room(name, event.scene)
                     await self._answer(exchange, floor, slug, room)
         except ForemindError as error:
             _log.warning("scene.not_reacted", reason=error.code)

@@ -76,8 +76,8 @@ class Thought:
     def kept_prompt(self) -> MindPrompt | None:
         """What is stored of its prompt with what the mind says, None if that is too long."""
         model, relationship = self.mind.policy.chat_model, self.mind.relationship
-        name = model.model if model.url else "offline"
-        made = keep_prompt(self.assembled.prompt, name, self.mind.settings(), relationship.removals)
+        settings = self.mind.settings()
+        made = keep_prompt(self.assembled.prompt, model, settings, relationship.removals)
         return None if made is None else MindPrompt(relationship.id, made)
 
 

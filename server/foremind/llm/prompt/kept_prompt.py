@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from foremind.domain.memory import Reason
+from foremind.domain.policy import ChatModelPolicy
 from foremind.domain.turn import MadePrompt, Speaker
 from foremind.llm.acting import tools_of
 from foremind.llm.prompt.layout import Prompt
@@ -63,7 +64,7 @@ class KeptPrompt(msgspec.Struct, frozen=True):
 
 
 def keep_prompt(
-    prompt: Prompt, model: str, settings: Mapping[str, Any], removals: int
+    prompt: Prompt, model: ChatModelPolicy, settings: Mapping[str, Any], removals: int
 ) -> MadePrompt | None:
     """Return what is stored of a prompt, None if it is too long to be.
 
@@ -75,7 +76,7 @@ def keep_prompt(
     if sum(len(message["content"]) for message in messages) > _MAX_CHARS:
         return None
     kept = KeptPrompt(
-        model,
+        model.model if model.url else "offline",
         [PromptMessage(message["role"], message["content"]) for message in messages],
         tools_of(prompt.offer),
         [
