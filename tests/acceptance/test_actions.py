@@ -246,7 +246,7 @@ async def test_a_mind_of_one_player_acts_and_knows_for_that_player(start: StartS
     async with scripted_model(Script(reply=lambda _: ["[[look]] A moment."])) as model:
         server = await start(llm_url=model.url)
         async with hosting(server) as host:
-            await put_minds(server, "pia", mind="player")
+            await put_minds(server, "pia", mind=None)
             await host.scene("tavern", players=["ana", "bo"], minds=["pia"])
             await declare(host, {"name": "look", "wait": True})
             ana = await join(server, "ana")

@@ -407,8 +407,10 @@ async def test_a_prompt_with_what_is_not_stored_is_not_kept(start: StartServer) 
 GIVE = {"name": "give", "schema": {"properties": {"item": {"type": "string"}}}}
 
 
-@pytest.mark.parametrize("mind", ["world", "player"])
-async def test_a_line_in_a_world_tells_what_it_was_made_of(start: StartServer, mind: str) -> None:
+@pytest.mark.parametrize("mind", ["world", None])
+async def test_a_line_in_a_world_tells_what_it_was_made_of(
+    start: StartServer, mind: str | None
+) -> None:
     """The host is told, and of a mind that a player has alone the player, until it forgets."""
     script = Script(
         reply=lambda _: ["Here you are."], tool_calls=lambda _: [("give", '{"item": "rope"}')]
@@ -435,7 +437,7 @@ async def test_a_line_in_a_world_tells_what_it_was_made_of(start: StartServer, m
         missing = await a.get("/v1/worlds/vale/events/none/prompt", token())
         assert missing.status_code == 404
         own = await a.get(f"{line}/prompt", token())
-        if mind == "player":
+        if mind is None:
             assert own.json() == prompt
         for refused in (
             own if mind == "world" else missing,

@@ -374,7 +374,7 @@ async def test_who_has_not_witnessed_a_secret_cannot_tell_it_from_another(
     clock = ManualClock()
     servers = [await start(clock=clock, http_per_s=10_000) for _ in range(2)]
     await put_minds(servers[0], *SHARED)
-    await put_minds(servers[0], *PRIVATE, mind="player")
+    await put_minds(servers[0], *PRIVATE, mind=None)
     told = kept = 0
     async with AsyncExitStack() as stack:
         clients = [

@@ -155,9 +155,9 @@ async def test_the_first_answer_finds_its_context_prepared(start: StartServer) -
         assert await sent(ana, "m5", "Wren, who is the miller?") == ("refreshed", "wren")
 
 
-@pytest.mark.parametrize("mind", ["world", "player"])
+@pytest.mark.parametrize("mind", ["world", None])
 async def test_a_mind_is_asked_the_same_whether_it_was_typed_to_or_not(
-    start: StartServer, mind: str
+    start: StartServer, mind: str | None
 ) -> None:
     """And whatever happened between; nothing of it is asked twice or missed afterwards."""
     async with scripted_model(Script(reply=lambda _: ["Aye."])) as model:
@@ -223,7 +223,7 @@ async def test_players_are_shown_memories_of_minds_of_their_own_only(start: Star
     """Over the socket and over HTTP, a mind that others talk to as well shows its host alone."""
     server = await start(auth_secret=AUTH_SECRET)
     async with hosting(await start(), "jon") as host:
-        await put_minds(server, "mara", mind="player")
+        await put_minds(server, "mara", mind=None)
         await host.scene("tavern", players=["ana", "bo"], minds=["jon", "mara"])
         ana, bo = await join(server, "ana", signed=True), await join(server, "bo", signed=True)
         for mind in ("jon", "mara"):

@@ -283,7 +283,7 @@ async def test_what_a_player_whispers_is_known_to_the_character_it_has_alone(
     """A character with a mind for each player keeps what one of them whispers from the others."""
     server = await start()
     async with hosting(server) as host:
-        await put_minds(server, "pia", mind="player")
+        await put_minds(server, "pia", mind=None)
         await host.scene("tavern", players=["ana", "ben"], minds=["pia"])
         await host.report(
             said("e1", "Good evening, both of you", "ben"),
@@ -294,6 +294,12 @@ async def test_what_a_player_whispers_is_known_to_the_character_it_has_alone(
         assert "ben: Good evening" in ben
         assert f"ana (whispering to you): {SECRET}" in ana
         assert SECRET not in ben
+        shown = [
+            await host.request("GET", "/minds/pia/context", query={"player": name, "events": 9})
+            for name in ("ana", "ben")
+        ]
+        witnessed = [[seen["id"] for seen in body["witnessed"]] for body in shown]
+        assert witnessed == [["e1", "e2"], ["e1"]]
 
 
 async def test_a_player_cannot_be_taken_for_a_character(start: StartServer) -> None:

@@ -52,6 +52,11 @@ class Companion:
     retired: bool = False
     card: Mapping[str, Any] | None = None
 
+    @property
+    def has_one_mind(self) -> bool:
+        """Whether in worlds it has one mind for everybody, instead of one for each player."""
+        return bool(self.settings.mind == "world")
+
 
 def first_invalid_field(companion: CompanionFile) -> tuple[str, str] | None:
     """Return the first invalid field and what was expected, or None."""

@@ -417,7 +417,7 @@ class Scenes:
             and Witness("mind", slug) in audience
             and slug != event.actor
             and (not minds or slug in minds)
-            and (player or companions[slug].settings.mind == "world")
+            and (player or companions[slug].has_one_mind)
         }
         last = self._floor(room.world.name, scene.name).last_speaker
         return answering(scene.turn_order, event.text, event.to, present, last, seed)

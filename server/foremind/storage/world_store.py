@@ -1083,7 +1083,7 @@ class _EventWriter:
                 found[log_of(self._accounts[witness.name])] = how
                 continue
             companion = self._companions[witness.name]
-            if companion.settings.mind == "world":
+            if companion.has_one_mind:
                 found[relationship_id_of(self._world.timeline, companion.id)] = how
                 continue
             for player in self._beside(event, audience):

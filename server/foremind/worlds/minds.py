@@ -61,7 +61,7 @@ class Mind:
     @property
     def is_private(self) -> bool:
         """Whether it is of one player alone, and knows nothing that others told it."""
-        return bool(self.companion.settings.mind == "player")
+        return not self.companion.has_one_mind
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Minds:
             StorageUnavailable, Overloaded: try again later.
         """
         base = await self._stores.companions.find(slug)
-        if base.settings.mind == "world":
+        if base.has_one_mind:
             player = None
         elif player is None:
             raise InvalidMessage(
