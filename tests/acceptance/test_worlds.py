@@ -302,6 +302,30 @@ async def test_what_a_player_whispers_is_known_to_the_character_it_has_alone(
         assert witnessed == [["e1", "e2"], ["e1"]]
 
 
+async def test_what_is_named_and_is_not_there_is_named(start: StartServer) -> None:
+    """With its field, also of the one event of many that names it."""
+    server = await start()
+    async with hosting(server, "mara") as host:
+        await host.scene("tavern", players=["ana"], minds=["mara"])
+        fine = said("e1", "Good evening", "ana")
+        elsewhere, hearsay = (
+            fine | {"id": "e2", "scene": "mill"},
+            fine | {"id": "e3", "retells": "e9"},
+        )
+        for path, body, param in (
+            ("/events", {"events": [fine, elsewhere]}, "events[1].scene"),
+            ("/events", {"events": [fine, fine, hearsay]}, "events[2].retells"),
+            ("/rollback", {"name": "dusk"}, "name"),
+            ("/branches", {"save": "dusk", "world": "vale2"}, "save"),
+        ):
+            refused = await host.request(
+                "POST", path, body, status=400 if path == "/events" else 404
+            )
+            assert refused["error"]["param"] == param
+        refused = await host.request("DELETE", "/events/e1", status=404)
+        assert refused["error"]["param"] == "event"
+
+
 async def test_a_player_cannot_be_taken_for_a_character(start: StartServer) -> None:
     """Neither by the slug of a companion, nor by its name."""
     server = await start()

@@ -32,6 +32,7 @@ from foremind_client import Client, Conversation, Identity, connect
 from foremind_eval.doubles.random_model import write_random_model
 from foremind_eval.processes.server_process import free_port
 from foremind_models import ConvertedEncoder
+from tests.acceptance.hosting import hosting
 from tests.clients.conftest import compile_csharp
 from tests.clients.luau_driver import MODULE, load, machine
 from tests.clients.test_godot import check_scripts
@@ -133,6 +134,11 @@ RUN = {
         "docs/worlds.md",
         "curl -s -X PUT localhost:8770/v1/worlds/vale/triggers",
     ): "test_a_world_is_hosted_with_curl",
+    (
+        "docs/worlds.md",
+        "curl -s -X PUT 'localhost:8770/v1/admin/companions",
+    ): "test_a_world_is_hosted_with_curl",
+    ("docs/worlds.md", '→ {"type": "session.open"'): "test_a_scene_by_example_is_what_is_sent",
     ("docs/worlds.md", "curl -s -X POST"): "test_a_world_is_hosted_with_curl",
     ("docs/worlds.md", "curl -s localhost"): "test_a_world_is_hosted_with_curl",
     ("docs/turns.md", "curl -s "): "test_turns_are_made_with_curl",
@@ -336,6 +342,25 @@ async def test_edits_by_example_are_what_is_sent(start: StartServer) -> None:
             for name in ("id", "message_id", "duplicate", "index", "count"):
                 assert frame.get(name) == event.get(name), (frame["type"], name)
     _check_fields(shown, every)
+
+
+async def test_a_scene_by_example_is_what_is_sent(start: StartServer) -> None:
+    """Every frame has exactly the fields that it has on the socket, in the order that is shown."""
+    shown = list(_frames(block("docs/worlds.md", '→ {"type": "session.open"').text))
+    server = await start()
+    async with hosting(server, "mara") as host:
+        await host.scene("tavern", players=["ana"], minds=["mara"], place="the tavern")
+        client = await server.connect()
+        for arrow, frame in shown:
+            if arrow == "→":
+                await client.send_raw(frame)
+                continue
+            event = await client.next_event()
+            while event["type"] != frame["type"]:
+                event = await client.next_event()
+            _check_fields([(arrow, frame)], {event["type"]: event})
+            for name in ("id", "how", "actor", "to", "place", "here"):
+                assert frame.get(name) == event.get(name), (frame["type"], name)
 
 
 def _check_fields(
@@ -904,6 +929,8 @@ async def test_turns_are_made_with_curl(shell: Shell) -> None:
 async def test_a_world_is_hosted_with_curl(shell: Shell) -> None:
     """Who is where, what happens, and what is asked about it."""
     async with shell.serving("foremind serve"):
+        character = "curl -s -X PUT 'localhost:8770/v1/admin/companions"
+        made = json.loads(await shell.run(block("docs/worlds.md", character).text))
         world = await shell.run(
             block("docs/worlds.md", "curl -s -X PUT localhost:8770/v1/worlds/vale -H").text
         )
@@ -913,7 +940,8 @@ async def test_a_world_is_hosted_with_curl(shell: Shell) -> None:
         triggers = "curl -s -X PUT localhost:8770/v1/worlds/vale/triggers"
         firing = json.loads(await shell.run(block("docs/worlds.md", triggers).text))
         turn = json.loads(await shell.run(block("docs/worlds.md", "curl -s localhost").text))
-    assert '"minds":["wren"]' in world, world
+    assert made["settings"]["mind"] == "world"
+    assert '"minds":["mara","wren"]' in world, world
     assert [event["duplicate"] for event in events["events"]] == [False, False, False]
     assert [action["name"] for action in declared["actions"]] == ["give", "look_behind"]
     assert [trigger["on"] for trigger in firing["triggers"]] == ["fire", "idle", "return"]

@@ -299,17 +299,17 @@ class WorldStore:
                     "known_events", world.lineage, [event.id for event in events]
                 )
             }
-            fresh: dict[str, NewEvent] = {}
-            new = []
-            for event in events:
-                new.append(event.id not in known and event.id not in fresh)
-                if new[-1]:
-                    fresh[event.id] = event
+            fresh: dict[int, NewEvent] = {}
+            for place, event in enumerate(events):
+                if event.id not in known:
+                    fresh[place] = event
+                    known.add(event.id)
+            new = [place in fresh for place in range(len(events))]
             found = await connection.rows("companions_named", _names(events, scenes))
             companions = {row["slug"]: companion_of(row) for row in found}
             if fresh:
                 writer = _EventWriter(connection, world, scenes, companions, now)
-                first = await writer.write(list(fresh.values()))
+                first = await writer.write(fresh)
                 if prompt is not None and new[0]:
                     made = prompt.made
                     await connection.execute(
@@ -769,7 +769,7 @@ class WorldStore:
         """
         async with self._database.transaction() as connection:
             world = _world(await self._locked(connection, name) or _raise(_no_world()))
-            row = await connection.row("find_save", name, save) or _raise(_no_save())
+            row = await connection.row("find_save", name, save) or _raise(_no_save("name"))
             clock = WorldClock(row["clock_time"], now, row["clock_factor"])
             await _continue(connection, world, [*row["ancestors"], row["timeline_id"]], clock)
 
@@ -782,7 +782,7 @@ class WorldStore:
         """
         async with self._database.transaction() as connection:
             known = _world(await self._locked(connection, name) or _raise(_no_world()))
-            saved = await connection.row("find_save", name, save) or _raise(_no_save())
+            saved = await connection.row("find_save", name, save) or _raise(_no_save("save"))
             past = [*saved["ancestors"], saved["timeline_id"]]
             begun = known.next_seq
             timeline = await _begin_timeline(connection, branch, past, begun)
@@ -955,19 +955,22 @@ class _EventWriter:
         self._accounts: Mapping[str, int] = {}  # of players
         self._known_witnesses: dict[tuple[object, ...], _Witnesses] = {}
 
-    async def write(self, events: Sequence[NewEvent]) -> int:
-        """Store events that are not stored; return the number of the first.
+    async def write(self, new: Mapping[int, NewEvent]) -> int:
+        """Store events that are not stored, by their places in a request.
+
+        Return the number of the first.
 
         Raises:
             InvalidMessage: one names a scene or an event that there is not.
         """
-        world, connection = self._world, self._connection
-        for event in events:
+        world, connection, events = self._world, self._connection, [*new.values()]
+        for place, event in new.items():
             if event.scene and event.scene not in self._scenes:
-                raise InvalidMessage("scene: expected a scene of this world", param="scene")
+                path = f"events[{place}].scene"
+                raise InvalidMessage(f"{path}: expected a scene of this world", param=path)
         players = self._possible_players(events)
         self._accounts = await _accounts(connection, world.timeline, players)
-        sources = await self._sources(events)
+        sources = await self._sources(new)
         chains = _chains(events, sources)
         time = world.clock.at(self._now)
         latest = max(event.at or time for event in events)
@@ -1107,13 +1110,13 @@ class _EventWriter:
         is_player = scene is not None and event.actor in scene.players
         return None if companion is None or is_player else companion.id
 
-    async def _sources(self, events: Sequence[NewEvent]) -> dict[str, _Source]:
+    async def _sources(self, new: Mapping[int, NewEvent]) -> dict[str, _Source]:
         """Return what events pass on or were made of, and is stored, by id.
 
         Raises:
             InvalidMessage: an event names one that there is not.
         """
-        named = sorted({source for event in events for source in event.made_of})
+        named = sorted({source for event in new.values() for source in event.made_of})
         if not named:
             return {}
         rows = await self._connection.rows("remembered_events", self._world.lineage, named)
@@ -1128,12 +1131,12 @@ class _EventWriter:
             for row in rows
         }
         earlier = set(known)
-        for event in events:
+        for place, event in new.items():
             for source in event.made_of:
                 if source not in earlier:
-                    param = "retells" if source == event.retells else "sources"
+                    path = f"events[{place}].retells"
                     raise InvalidMessage(
-                        f"{param}: expected the id of an earlier event of this world", param=param
+                        f"{path}: expected the id of an earlier event of this world", param=path
                     )
             earlier.add(event.id)
         return known
@@ -1301,8 +1304,8 @@ def _no_world() -> NotFound:
     return NotFound("world: expected the name of a world of yours", param="world")
 
 
-def _no_save() -> NotFound:
-    return NotFound("save: expected the name of a saved moment of this world", param="save")
+def _no_save(param: str) -> NotFound:
+    return NotFound(f"{param}: expected the name of a saved moment of this world", param=param)
 
 
 def _raise(error: Exception) -> Any:

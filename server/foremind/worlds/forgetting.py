@@ -52,7 +52,7 @@ class WorldEraser:
             named = await worlds.named(world.lineage, choice.ids)
             named = named or await worlds.named(timelines, choice.ids)
             if not named:
-                raise NotFound("id: expected the id of an event of this world", param="id")
+                raise NotFound("event: expected the id of one of this world", param="event")
             forgotten = await self._forget(named)
         else:
             last = await worlds.last_events(timelines)
