@@ -36,6 +36,9 @@ CREATE TABLE users (
     -- The region of that tag, in upper case: it decides which day "03/04/2026" is.
     region text
 );
+-- The accounts of worlds, to find those of one timeline.
+CREATE INDEX users_of_worlds ON users (external_id text_pattern_ops)
+    WHERE starts_with(external_id, E'\n');
 
 -- One user with one companion: the unit of memory.
 CREATE TABLE relationships (

@@ -6,6 +6,11 @@ SELECT world.name, world.timeline_id, timeline.ancestors, timeline.begun_seq, wo
 FROM worlds AS world JOIN timelines AS timeline ON timeline.id = world.timeline_id
 WHERE world.name = $1;
 
+-- name: list_worlds
+-- Lists worlds after a name, all or some of them.
+SELECT name, clock_time, clock_set_at, clock_factor FROM worlds
+WHERE name > $1 AND ($2::text[] IS NULL OR name = ANY ($2)) ORDER BY name LIMIT $3;
+
 -- name: lock_world
 -- Locks a world, so that its events have one order.
 SELECT name FROM worlds WHERE name = $1 FOR NO KEY UPDATE;
@@ -453,6 +458,81 @@ SELECT id, external_id FROM users WHERE id = ANY ($1::bigint[]);
 -- name: slugs_of_companions
 -- Lists the slugs of companions.
 SELECT id, slug FROM companions WHERE id = ANY ($1::bigint[]) ORDER BY slug;
+
+-- name: most_significant_memories
+-- Lists the most significant of a mind's last memories that it may recall, in order of time.
+-- That its host reported something is no reason to prefer it.
+SELECT id, content, speaker, memory_type, significance, created_at, place
+FROM (
+    SELECT id, content, speaker, memory_type, significance, created_at, place
+    FROM (
+        SELECT * FROM memories WHERE relationship_id = $1 ORDER BY id DESC LIMIT $5
+    ) AS latest
+    WHERE created_at >= $3 OR significance >= $4
+    ORDER BY (
+        SELECT max((reason ->> 'score')::real) FROM jsonb_array_elements(reasons) AS reason
+        WHERE reason ->> 'name' <> 'requested'
+    ) DESC NULLS LAST, id DESC LIMIT $2
+) AS found
+ORDER BY created_at, id;
+
+-- name: delete_world
+-- Deletes a world with its saves; what happened in it stays until its timelines are deleted.
+DELETE FROM worlds WHERE name = $1 RETURNING name;
+
+-- name: delete_save
+-- Deletes a named moment of a world.
+DELETE FROM saves WHERE world = $1 AND name = $2 RETURNING name;
+
+-- name: abandoned_timeline
+-- Finds the latest timeline that no world, no save and no other timeline goes on from.
+SELECT timeline.id FROM timelines AS timeline
+WHERE NOT EXISTS (SELECT FROM worlds WHERE worlds.timeline_id = timeline.id)
+    AND NOT EXISTS (SELECT FROM saves WHERE saves.timeline_id = timeline.id)
+    AND NOT EXISTS (
+        SELECT FROM timelines AS later WHERE later.ancestors @> ARRAY[timeline.id]
+    )
+ORDER BY timeline.id DESC LIMIT 1;
+
+-- name: lock_accounts_of_timeline
+-- Lists the accounts of a timeline, and lets no mind of theirs begin until the transaction ends.
+SELECT id FROM users
+WHERE id = ANY (ARRAY(
+    SELECT player.id FROM users AS player
+    WHERE starts_with(player.external_id, E'\n')
+        AND player.external_id ~>=~ (E'\n' || $1::bigint::text || '/')
+        AND player.external_id ~<~ (E'\n' || $1::bigint::text || '0')
+) || $1::bigint) ORDER BY id FOR UPDATE;
+
+-- name: minds_of_accounts
+-- Lists the minds of some accounts.
+SELECT id FROM relationships WHERE user_id = ANY ($1::bigint[]) ORDER BY id;
+
+-- name: lock_first_events
+-- Lists the first events of a timeline with their witnesses, and locks them.
+SELECT seq, witnesses FROM world_events WHERE timeline_id = $1 ORDER BY seq LIMIT $2 FOR UPDATE;
+
+-- name: delete_world_events
+-- Deletes events of a timeline, and how they were witnessed.
+WITH gone AS (
+    DELETE FROM witnesses
+    WHERE timeline_id = $1 AND seq = ANY ($2::bigint[]) AND relationship_id = ANY ($3::bigint[])
+), waiting AS (
+    DELETE FROM events_to_forget WHERE timeline_id = $1 AND seq = ANY ($2::bigint[])
+)
+DELETE FROM world_events WHERE timeline_id = $1 AND seq = ANY ($2::bigint[]);
+
+-- name: delete_sources_of_timeline
+-- Deletes of which events those of a timeline were made.
+DELETE FROM event_sources WHERE timeline_id = $1 OR source_timeline_id = $1;
+
+-- name: delete_timeline
+-- Deletes a timeline with its scenes.
+DELETE FROM timelines WHERE id = $1;
+
+-- name: delete_accounts
+-- Deletes accounts that have no minds.
+DELETE FROM users WHERE id = ANY ($1::bigint[]);
 
 -- name: insert_save
 -- Names a moment of a world; a name that is used already is moved to it.

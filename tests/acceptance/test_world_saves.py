@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from foremind.app.core import build_eraser, build_world_eraser
 from tests.acceptance.hosting import Host, hosting, put_minds
 from tests.conftest import StartServer
 
@@ -179,6 +180,23 @@ class Game:
         await self._while_asked(name, "POST", "/branches", {"save": save, "world": branch})
         self.worlds[branch] = copy.deepcopy(self.saves[name, save])
 
+    async def delete_save(self, name: str) -> None:
+        """No longer go on from a saved moment."""
+        saves = sorted(save for world, save in self.saves if world == name)
+        if saves:
+            save = self.draw.choice(saves)
+            self.done[-1] += f" {save}"
+            await self._while_asked(name, "DELETE", f"/saves/{save}", None)
+            del self.saves[name, save]
+
+    async def delete_abandoned(self, name: str) -> None:
+        """What was undone is deleted while minds are asked."""
+        core = self.host.server.app.core
+        self.host.world = name
+        await asyncio.gather(
+            build_world_eraser(core, build_eraser(core)).delete_abandoned(), self.ask(name)
+        )
+
     async def forget(self, name: str) -> None:
         """Everybody forgets something, in every copy that shares it."""
         if not self.worlds[name].told:
@@ -269,7 +287,9 @@ class Game:
         await self.host.request("PUT", json={"clock": {"time": world.time.isoformat()}})
         for scene, body in world.scenes.items():
             await self.host.request("PUT", f"/scenes/{scene}", body)
-        return [await self._prompt(*question) for question in questions]
+        prompts = [await self._prompt(*question) for question in questions]
+        await self.host.request("DELETE")
+        return prompts
 
     def _question(self) -> tuple[str, str, str]:
         mind = self.draw.choice((*_SHARED, *_PRIVATE))
@@ -290,8 +310,9 @@ async def test_saves_are_as_if_everything_were_copied(start: StartServer, effort
             game = Game(host, random.Random(f"world {number}"), number)
             await game.begin(f"w{number}-0", datetime(1203, 5, 1, 12, tzinfo=UTC))
             steps = (game.happen, game.enter, game.ask, game.save, game.roll_back, game.branch,
-                     game.forget, game.pass_time, game.check)  # fmt: skip
-            for step in game.draw.choices(steps, (6, 2, 3, 3, 3, 1, 1, 1, 0.5), k=_STEPS):
+                     game.forget, game.delete_save, game.delete_abandoned, game.pass_time,
+                     game.check)  # fmt: skip
+            for step in game.draw.choices(steps, (6, 2, 3, 3, 3, 1, 1, 1, 1, 1, 0.5), k=_STEPS):
                 name = game.draw.choice(sorted(game.worlds))
                 game.done.append(f"{step.__name__} {name}")
                 await step(name)

@@ -351,3 +351,24 @@ async def test_what_the_host_says_is_shown_beside_a_claim_of_the_same(start: Sta
         prompt = await host.prompt("mara", "Is the old well dry?")
         assert "ana: Listen. The old well in the yard is dry" in prompt
         assert 'this happened: "The old well in the yard is dry"' in prompt
+
+
+async def test_what_mattered_most_stays_in_mind(start: StartServer) -> None:
+    """Beyond what its history shows, in the words of who said it; all else is recalled if asked."""
+    server = await start(working_tokens=200)
+    async with hosting(server, "mara") as host:
+        await host.scene("tavern", players=["ana"], minds=["mara"])
+        await host.report(
+            said("e1", "My brother Tom died in Leeds. I promise to avenge him!", "ana", to="mara"),
+            *(
+                {"id": f"r{n}", "type": "event", "text": f"It rained for {n} days"}
+                for n in range(100)
+            ),
+        )
+        prompt = await host.prompt("mara", "Hm")
+        summary = prompt.partition("<summary>")[2].partition("</summary>")[0]
+        assert "ana (to you): My brother Tom died in Leeds. I promise to avenge him!" in summary
+        assert prompt.count("brother Tom") == 1
+        receipt = await host.request("DELETE", "/events/e1")
+        assert receipt["events"] == ["e1"]
+        assert "brother Tom" not in await host.prompt("mara", "Hm")

@@ -23,6 +23,7 @@ from tests.conftest import (
 
 #: Every loop of the server; a new loop has to be added here, and is then covered by these tests.
 LOOPS = {
+    "abandoned-timelines",
     "embedding",
     "embedding-model",
     "garbage",

@@ -33,6 +33,8 @@ _ABOUT_ALL = {
 }
 #: Queries that are not about one relationship, and ask every node of a sharded database.
 ABOUT_SEVERAL = {
+    "minds_of_accounts": "what characters know in a timeline that is deleted",
+    "delete_world_events": "what all witnesses know of an event",
     "witnessed_through_time": "what a mind witnessed in the timelines of its past",
     "relationships_due": "a poll",
     "held_steps": "a poll",

@@ -82,6 +82,7 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
     "session": TEXT | {"description": "The id of the session (UUID)."},
     "world": TEXT | {"description": "The name of the world."},
     "scene": TEXT | {"description": "The name of the scene."},
+    "save": TEXT | {"description": "The name of the saved moment."},
     "event": TEXT | {"description": "The id of the event, as its host chose it."},
 }
 _USER_ID: dict[str, Any] = TEXT | {

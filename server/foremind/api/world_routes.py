@@ -15,7 +15,7 @@ from starlette.responses import Response
 from foremind.api.dependencies import RelationshipServices, parse_number, read_json
 from foremind.api.memory_routes import text_of
 from foremind.api.operations import TEXT, Operation
-from foremind.api.responses import json_response
+from foremind.api.responses import DoneResponse, json_response
 from foremind.auth.authority import require_host
 from foremind.auth.principal import Principal
 from foremind.domain.actions import REQUESTED, RESULT, Action, ActionId
@@ -41,6 +41,7 @@ from foremind.worlds.minds import Minds, Thought
 from foremind.worlds.narration import flat
 
 _MAX_EVENTS = 1000  # of a request
+_MAX_WORLDS = 1000  # of a page
 _MAX_BYTES = 8_000_000  # of a request with events
 _MAX_MEMBERS = 10_000  # of a scene
 _MAX_FIELDS_BYTES = 16_384  # of one event's own fields
@@ -199,6 +200,24 @@ class WorldView(msgspec.Struct, frozen=True):
     saves: list[SaveView]
 
 
+class ListedWorldView(msgspec.Struct, frozen=True):
+    """A world, its time and how fast it passes."""
+
+    world: str
+    time: datetime
+    factor: float
+
+
+class WorldPage(msgspec.Struct, frozen=True):
+    """A page of worlds in the order of their names.
+
+    `next_after_world` is the value of `after_world` for the next page, null on the last page.
+    """
+
+    worlds: list[ListedWorldView]
+    next_after_world: str | None
+
+
 class StoredWorldEventView(msgspec.Struct, frozen=True):
     """A stored event; `duplicate`: its id had been stored before, and nothing was changed."""
 
@@ -280,6 +299,38 @@ class WorldEndpoints:
         self._clock = services.views.runtime.clock
 
     @Operation(
+        "GET",
+        "/v1/worlds",
+        WorldPage,
+        query={
+            "after_world": TEXT
+            | {"description": "The name of the last world of the page before."},
+            "limit": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": _MAX_WORLDS,
+                "default": 100,
+                "description": "The most worlds of a page.",
+            },
+        },
+        scope="world",
+        caller="anyone",
+    )
+    async def list_worlds(self, request: Request, principal: Principal | None) -> Response:
+        """List the worlds of a game server."""
+        params = request.query_params
+        limit = parse_number(params.get("limit", "100"), "limit", 1, _MAX_WORLDS)
+        among = None if principal is None or principal.admin else principal.worlds
+        found = await self._worlds.page(params.get("after_world", ""), limit, among)
+        now = self._clock.now()
+        return json_response(
+            WorldPage(
+                [ListedWorldView(name, clock.at(now), clock.factor) for name, clock in found],
+                found[-1][0] if len(found) == limit else None,
+            )
+        )
+
+    @Operation(
         "PUT", "/v1/worlds/{world}", WorldView, body=WorldBody, scope="world", caller="anyone"
     )
     async def put_world(self, request: Request, principal: Principal | None) -> Response:
@@ -310,6 +361,16 @@ class WorldEndpoints:
         """Read a world: its time, who is where, and its saved moments."""
         name = _hosted(request, principal)
         return json_response(await self._view(await self._worlds.find(name)))
+
+    @Operation("DELETE", "/v1/worlds/{world}", DoneResponse, scope="world", caller="anyone")
+    async def delete(self, request: Request, principal: Principal | None) -> Response:
+        """Delete a world, with its saves and all that happened in it.
+
+        Players in it are disconnected, and what its characters remembered of it is erased. Worlds
+        that began at a save of it keep what happened before that.
+        """
+        await self._services.eraser.delete_world(_hosted(request, principal))
+        return json_response({"status": "ok"})
 
     @Operation(
         "PUT",
@@ -590,6 +651,15 @@ class WorldEndpoints:
         body = await read_json(request, SaveBody)
         await self._worlds.save(name, body.name, self._clock.now())
         return json_response(body)
+
+    @Operation(
+        "DELETE", "/v1/worlds/{world}/saves/{save}", DoneResponse, scope="world", caller="anyone"
+    )
+    async def delete_save(self, request: Request, principal: Principal | None) -> Response:
+        """Delete a saved moment of a world, which itself goes on."""
+        name = _hosted(request, principal)
+        await self._worlds.delete_save(name, request.path_params["save"])
+        return json_response({"status": "ok"})
 
     @Operation(
         "POST",

@@ -160,6 +160,7 @@ _log = structlog.get_logger("foremind.app")
 _EXAMPLES = Path(__file__).parents[1] / "examples"
 _FIRST_EXAMPLE = _EXAMPLES / "wren.toml"
 _FINISH_ERASURES_S = 60.0  # between two looks for interrupted erasures
+_DELETE_ABANDONED_S = 3600.0  # between two looks for what was undone in worlds
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,14 +216,17 @@ async def application(
         probing = components.runtime.supervisor.start("model-probe", models.run)
         stack.push_async_callback(probing.stop)
         await stack.enter_async_context(worker)
-        for name, finish in (
-            ("user-erasures", build_user_eraser(components).finish_interrupted),
+        worlds = build_world_eraser(components, build_eraser(components))
+        for name, seconds, finish in (
             (
-                "world-erasures",
-                build_world_eraser(components, build_eraser(components)).finish_interrupted,
+                "user-erasures",
+                _FINISH_ERASURES_S,
+                build_user_eraser(components).finish_interrupted,
             ),
+            ("world-erasures", _FINISH_ERASURES_S, worlds.finish_interrupted),
+            ("abandoned-timelines", _DELETE_ABANDONED_S, worlds.delete_abandoned),
         ):
-            erasures = components.runtime.supervisor.every(name, _FINISH_ERASURES_S, finish)
+            erasures = components.runtime.supervisor.every(name, seconds, finish)
             stack.push_async_callback(erasures.stop)
         probe = await stack.enter_async_context(
             DatabaseProbe(

@@ -7,7 +7,7 @@ from uuid import uuid4
 from foremind import __version__
 from foremind.auth.authority import require_host
 from foremind.auth.principal import Principal
-from foremind.domain.errors import ForemindError, InvalidMessage, Overloaded
+from foremind.domain.errors import ForemindError, InvalidMessage, NotFound, Overloaded
 from foremind.domain.session_state import NO_STATE
 from foremind.domain.turn import Trigger
 from foremind.domain.world import Scene, log_of, player_account
@@ -40,7 +40,7 @@ from foremind.gateway.protocol.server_events import (
 )
 from foremind.gateway.scene_prefetch import Draft
 from foremind.gateway.scenes import Scenes, Speech
-from foremind.gateway.session_client import NOT_AUTHENTICATED
+from foremind.gateway.session_client import NOT_ALLOWED, NOT_AUTHENTICATED
 from foremind.gateway.session_services import SessionServices
 from foremind.runtime.supervision import TaskSet
 from foremind.storage.world_store import PerceivedEvent, World
@@ -267,7 +267,11 @@ class SceneSession:
             if self._world is not None and self._world.version == self._version:
                 await self._tell_events(self._world)  # nobody came or left
                 return
-            self._world = world = await worlds.find(self.world)
+            try:
+                self._world = world = await worlds.find(self.world)
+            except NotFound:
+                self.disconnect(NOT_ALLOWED, "the world was deleted")
+                return
             scene = (await worlds.scenes(world)).get(self.scene)
             earlier = self._timeline
             if world.timeline != earlier:

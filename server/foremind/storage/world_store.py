@@ -21,6 +21,7 @@ from pgvector import HalfVector
 from foremind.domain.announcements import WorldChanged
 from foremind.domain.companion import Companion
 from foremind.domain.errors import Conflict, InvalidMessage, NotFound
+from foremind.domain.memory import Recalled
 from foremind.domain.relationship import companion_id_of, relationship_id_of, user_id_of
 from foremind.domain.step import RULES_PLACE
 from foremind.domain.turn import MAX_PROMPTS, MadePrompt, MemoryType
@@ -49,8 +50,9 @@ from foremind.storage.relationship_transaction import RelationshipTransaction
 Vector = npt.NDArray[np.float32]
 _MAX_FORGOTTEN = 200  # events that one transaction looks for
 _MAX_WITNESSES = 5000  # that one statement stores, so that reading them holds nobody up
+_MAX_COMPARED = 5000  # memories of a mind: 7 ms
 _MAX_PENDING = 200  # actions of a world that have no result
-_MAX_REMOVED = 1000  # of what a player witnessed, at a time
+_MAX_REMOVED = 1000  # of what a player witnessed or happened, at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,16 @@ class WorldStore:
         if row is None:
             raise _no_world()
         return _world(row)
+
+    async def page(
+        self, after: str, limit: int, among: Collection[str] | None = None
+    ) -> list[tuple[str, WorldClock]]:
+        """Return worlds whose names come after one, with their clocks; `among`: only these."""
+        names = None if among is None else sorted(among)
+        return [
+            (row["name"], WorldClock(row["clock_time"], row["clock_set_at"], row["clock_factor"]))
+            for row in await self._database.rows("list_worlds", after, names, limit)
+        ]
 
     async def put(
         self,
@@ -747,6 +759,35 @@ class WorldStore:
             for row in rows
         ]
 
+    async def most_significant(
+        self, mind: int, limit: int, since: datetime, permanent: float
+    ) -> list[Recalled]:
+        """Return the most significant of a mind's last memories, in order of time.
+
+        Args:
+            since: older ones count only from the significance `permanent` on.
+        """
+        rows = await self._database.for_relationship(mind).rows(
+            "most_significant_memories", mind, limit, since, permanent, _MAX_COMPARED
+        )
+        return [
+            Recalled(
+                row["id"],
+                row["content"],
+                row["speaker"],
+                row["memory_type"],
+                row["significance"],
+                row["created_at"],
+                superseded=False,
+                score=0.0,
+                relevance=0.0,
+                cosine=0.0,
+                keyword=0.0,
+                place=row["place"],
+            )
+            for row in rows
+        ]
+
     async def save(self, name: str, save: str, now: datetime) -> None:
         """Name this moment of a world: what follows is another timeline.
 
@@ -791,6 +832,62 @@ class WorldStore:
             if not await _insert_world(connection, world):
                 raise Conflict("world: expected the name of no world yet", param="world")
             await connection.execute("copy_scenes", timeline, saved["timeline_id"])
+
+    async def delete_save(self, name: str, save: str) -> None:
+        """Delete a named moment of a world; what only it went on from is abandoned.
+
+        Raises:
+            NotFound: there is no such world or moment.
+        """
+        async with self._database.transaction() as connection:
+            await connection.row("lock_world", name) or _raise(_no_world())
+            await connection.row("delete_save", name, save) or _raise(_no_save())
+
+    async def delete(self, name: str) -> None:
+        """Delete a world with its saves; the timelines that only it went on from are abandoned.
+
+        Raises:
+            NotFound: there is no such world.
+        """
+        async with self._database.transaction() as connection:
+            await connection.row("delete_world", name) or _raise(_no_world())
+            connection.announce(WorldChanged(name))
+
+    async def abandoned_timeline(self) -> int | None:
+        """Return a timeline that nothing goes on from, the latest first; None if there is none.
+
+        Nothing ever will: a world goes on from its present or from a save.
+        """
+        timeline: int | None = await self._database.value("abandoned_timeline")
+        return timeline
+
+    async def minds_of_timeline(self, timeline: int) -> list[int]:
+        """Return the minds of a timeline."""
+        async with self._database.transaction() as connection:
+            return await _minds_of_accounts(connection, await _accounts_of(connection, timeline))
+
+    async def delete_timeline(self, timeline: int) -> bool:
+        """Delete an abandoned timeline with what happened in it; False if it still has minds."""
+        while True:
+            async with self._database.transaction() as connection:
+                await act_for(connection, [timeline])
+                rows = await connection.rows("lock_first_events", timeline, _MAX_REMOVED)
+                if not rows:
+                    break
+                await connection.execute(
+                    "delete_world_events",
+                    timeline,
+                    [row["seq"] for row in rows],
+                    sorted({known for row in rows for known in row["witnesses"]}),
+                )
+        async with self._database.transaction() as connection:
+            accounts = await _accounts_of(connection, timeline)
+            if await _minds_of_accounts(connection, accounts):
+                return False
+            await connection.execute("delete_sources_of_timeline", timeline)
+            await connection.execute("delete_timeline", timeline)
+            await connection.execute("delete_accounts", accounts)
+        return True
 
     async def saves(self, name: str) -> list[tuple[str, datetime, datetime]]:
         """Return the named moments of a world, the latest first: name, real time, world time."""
@@ -1187,6 +1284,14 @@ async def _accounts(
             [name_of(None, ids[account]) for account in ordered],
         )
     return {ids[row["external_id"]]: row["id"] for row in rows}
+
+
+async def _accounts_of(connection: DatabaseConnection, timeline: int) -> list[int]:
+    return [row["id"] for row in await connection.rows("lock_accounts_of_timeline", timeline)]
+
+
+async def _minds_of_accounts(connection: DatabaseConnection, accounts: Sequence[int]) -> list[int]:
+    return [row["id"] for row in await connection.rows("minds_of_accounts", accounts)]
 
 
 async def _begin_timeline(

@@ -8,7 +8,7 @@ from foremind.domain.clock import Clock
 from foremind.domain.errors import NotFound
 from foremind.domain.world import EventChoice
 from foremind.memory.erase import Eraser
-from foremind.storage.database import Count
+from foremind.storage.database import Count, DatabaseConnection
 from foremind.storage.stores import Stores
 from foremind.storage.user_store import UserErasure
 from foremind.storage.world_store import EventKey, ForgottenEvent, PlayerAccount, World
@@ -88,6 +88,31 @@ class WorldEraser:
             with suppress(NotFound):  # somebody else has erased it
                 await self._eraser.erase_relationship(mind, count)
 
+    async def delete_world(self, name: str) -> None:
+        """Delete a world with its saves, and all that happened in it or was undone there.
+
+        What its branches share with it stays, as it is their past.
+
+        Raises:
+            NotFound: there is no such world.
+            RateLimited, StorageUnavailable, Overloaded: it is deleted, and the rest will be.
+        """
+        await self._stores.worlds.delete(name)
+        await self.delete_abandoned()
+
+    async def delete_abandoned(self) -> None:
+        """Delete the timelines that nothing goes on from, with all minds in them.
+
+        Raises:
+            RateLimited, StorageUnavailable, Overloaded: try again later.
+        """
+        worlds = self._stores.worlds
+        while (timeline := await worlds.abandoned_timeline()) is not None:
+            while not await worlds.delete_timeline(timeline):
+                for mind in await worlds.minds_of_timeline(timeline):
+                    with suppress(NotFound):  # somebody else has erased it
+                        await self._eraser.erase_relationship(mind, _uncounted)
+
     async def finish_interrupted(self) -> None:
         """Let minds forget what is forgotten.
 
@@ -138,3 +163,7 @@ class WorldEraser:
             await self._eraser.erase_turns(mind, names, turns)
         except NotFound:  # erased with its player
             return
+
+
+async def _uncounted(connection: DatabaseConnection, counts: Mapping[str, int]) -> None:
+    """Store nothing of how much was erased."""

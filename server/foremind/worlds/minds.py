@@ -9,6 +9,7 @@ from foremind.domain.actions import Offer
 from foremind.domain.calendar import Surroundings
 from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidMessage
+from foremind.domain.memory import Recalled
 from foremind.domain.policy import Policy, policy_for
 from foremind.domain.relationship import Relationship, relationship_id_of
 from foremind.domain.settings.setting_levels import effective_settings, setting_origins
@@ -20,6 +21,8 @@ from foremind.llm.prompt.character import macro_values
 from foremind.llm.prompt.kept_prompt import keep_prompt
 from foremind.llm.prompt.layout import PastTurn, witnessed
 from foremind.llm.prompt.quoted_lines import without_tags
+from foremind.llm.prompt.sections import StandingLayers, memory_lines, section
+from foremind.llm.prompt.token_counter import counter_for
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import Priority
 from foremind.runtime.services import RuntimeServices
@@ -38,6 +41,7 @@ Recall = Callable[["Mind", str], Awaitable[ContextAtEnter | None]]
 
 _LINES = 4  # of what was witnessed that count as one memory of a conversation
 _BATCH = 256  # events that are perceived in one transaction
+_SUMMARY = 12  # memories that are in every prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class Mind:
 
     `companion` and `policy` have the settings in force; `now` is the time of the world, `around`
     where it is there, and `offer` what it can do; `settings` returns those in force, by name.
+    `summary` are the most significant of its memories, where it has more than its history shows.
     """
 
     world: World
@@ -53,6 +58,7 @@ class Mind:
     companion: Companion
     policy: Policy
     history: Sequence[PastTurn]
+    summary: Sequence[Recalled]
     now: datetime
     around: Surroundings
     offer: Offer | None
@@ -150,6 +156,8 @@ class Minds:
             history.append(await self._heard(heard))
         settings = effective_settings(base.settings, relationship.settings, self._runtime.settings)
         policy = _policy_for(settings, self._runtime.settings)
+        now = world.clock.at(self._runtime.clock.now())
+        summary = await self._summary(relationship_id, policy, history, now)
         scenes = await self._stores.worlds.scenes(world) if scenes is None else scenes
         there = _scene_of(scenes, slug, player, scene)
         allowed = [
@@ -163,7 +171,8 @@ class Minds:
             replace(base, settings=settings),
             policy,
             history,
-            world.clock.at(self._runtime.clock.now()),
+            summary,
+            now,
             Surroundings(there.place, world.rules.calendar),
             Offer(allowed, policy.chat_model.tools) if world.rules.actions else None,
             partial(setting_origins, base.settings, relationship.settings, self._runtime.settings),
@@ -212,6 +221,21 @@ class Minds:
         if recalled is None:
             recalled = await self._recalled(mind, before, text, Priority.ENTER)
         return _thought(mind, recalled, before, last.content)
+
+    async def _summary(
+        self, mind: int, policy: Policy, history: Sequence[PastTurn], now: datetime
+    ) -> Sequence[Recalled]:
+        """Return what stays in mind of what the history may not show.
+
+        They are whole lines, as what somebody claims is to stay what somebody claims.
+        """
+        chars = sum(len(turn.content) for turn in history)
+        shows_all = len(history) < MAX_TURNS and chars <= policy.layers.working_tokens
+        if shows_all or not policy.layers.on("summary"):
+            return ()
+        return await self._stores.worlds.most_significant(
+            mind, _SUMMARY, policy.recall.oldest_recalled(now), policy.recall.permanent_significance
+        )
 
     async def _recalled(
         self, mind: Mind, before: Sequence[PastTurn], text: str, priority: Priority
@@ -379,11 +403,13 @@ def _scene_of(scenes: Mapping[str, Scene], slug: str, player: str | None, asked:
 def _thought(
     mind: Mind, recalled: ContextAtEnter, history: Sequence[PastTurn], message: str
 ) -> Thought:
+    count = counter_for(mind.policy.layers.tokenizer)
+    lines = memory_lines(mind.summary, "", mind.now, calendar=mind.around.calendar)
     assembled = build_prompt(
         mind.companion,
         mind.policy.layers,
         ConversationSnapshot(NO_NAME, history, mind.now, around=mind.around, offer=mind.offer),
-        recalled.standing,
+        StandingLayers({**recalled.standing.sections, "summary": section("summary", lines, count)}),
         recalled.context,
         message,
         recalled.lore,
