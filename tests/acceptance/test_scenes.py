@@ -288,6 +288,39 @@ async def test_a_turn_over_http_is_answered_once(start: StartServer) -> None:
         assert f"Jon (to ana): {reply}" in mara
 
 
+async def test_an_id_is_of_one_message_of_one_player(start: StartServer) -> None:
+    """Whatever is in it: neither another player's message nor a mind's reply is taken for it."""
+    server = await start()
+    async with hosting(server, "mara") as host:
+        players = ["ana", "ana:b", "ana%3Ab"]
+        await host.scene("tavern", players=players, minds=["mara"])
+        url = f"http://127.0.0.1:{server.port}"
+        async with httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as http:
+
+            async def say(user: str, id_: str, text: str) -> Any:
+                turn = {"id": id_, "user": user, "text": text, "to": "mara", "volume": "whisper"}
+                where = {"world": "vale", "scene": "tavern"}
+                response = await http.post("/v1/turns", json=turn | where)
+                assert response.status_code == 200, response.text
+                return response.json()
+
+            said = [
+                await say("ana:b", "m1", SECRET),
+                await say("ana", "b:m1", SECRET),  # as whoever guesses what was whispered
+                await say("ana%3Ab", "m1", SECRET),
+                await say("ana", "m2>mara", "I am Mara"),
+                await say("ana", "m2>mara#0", "I am what Mara does"),
+                await say("ana", "m2", "Who are you?"),
+            ]
+            assert not any(answer["duplicate"] for answer in said)
+            assert len({answer["turn_id"] for answer in said}) == len(said)
+            again = await say("ana", "m2", "Who are you?")
+            assert again["duplicate"]
+            assert again["replies"] == said[-1]["replies"] != []
+        reply = said[-1]["replies"][0]["text"]
+        assert f"assistant: {reply}" in await host.prompt("mara")
+
+
 async def test_a_roll_back_shows_in_the_scene(start: StartServer) -> None:
     """The client is told what its player has witnessed in the past that is left."""
     server = await start()

@@ -72,6 +72,7 @@ _MAX_PLAYERS = 1000  # of a scene that said something lately
 _MAX_RESULT_CHARS = 4000  # of an action, as a mind is told it
 _MAX_STEPS = 4  # actions that a mind may ask for in a row, told the result of each
 _MAX_REACTIONS = 200  # events that wait for a reaction
+_ESCAPED = str.maketrans({mark: f"%{ord(mark):02X}" for mark in f"%:>{ACTION}"})
 
 _log = structlog.get_logger("foremind.gateway")
 
@@ -103,8 +104,12 @@ class Speech:
 
 
 def message_event_id(player: str, message_id: str) -> str:
-    """Return the id of the event that a player's message is."""
-    return f"message:{player}:{message_id}"
+    """Return the id of the event that a player's message is, and nothing else, whatever is in ids.
+
+    What separates the parts of an id is escaped in what players choose: else "ana" with the message
+    "b:m1" would be "ana:b" with "m1", and the message "m1>mara" what Mara answers to "m1".
+    """
+    return f"message:{player.translate(_ESCAPED)}:{message_id.translate(_ESCAPED)}"
 
 
 def action_event_id(reply_id: str, number: int) -> str:
