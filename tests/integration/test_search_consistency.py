@@ -80,6 +80,7 @@ class SearchSubject:
     def __init__(self, built: Core, updated_index: IndexedCandidates) -> None:
         self._built = built
         self._updated_index = updated_index
+        self._relationships = built.stores.relationships
         self._transfer = TransferStore(built.database, built.embedder.manifest.fingerprint)
         self._importer = build_importer(built)
         self._eraser = build_eraser(built)
@@ -171,9 +172,8 @@ class SearchSubject:
 
     async def move(self) -> None:
         """Export everything, and import it for a new user whose index is already loaded."""
-        export = await self._transfer.read(
-            self._relationship_id, "mara", (NAMES[0], "UTC", None), CompanionSettings(), self.now
-        )
+        relationship = await self._relationships.find_any(self._relationship_id)
+        export = await self._transfer.read(relationship, self.now)
         await self.begin_at_the_same_time()
         await self._importer.restore(
             self._user,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 from foremind.app.core import Core
-from foremind.background.step_definitions import HELD_FOR, STEPS_BY_NAME
+from foremind.background.step_definitions import HELD_AT_LEAST, STEPS_BY_NAME
 from foremind.domain.companion import CompanionFile
 from foremind.domain.step import (
     Claim,
@@ -31,7 +31,7 @@ class LeaseBench:
     def __init__(self, built: Core) -> None:
         self.built = built
         self.background = BackgroundStore(built.database)
-        self.store = StepStore(built.database, HELD_FOR, STEPS_BY_NAME)
+        self.store = StepStore(built.database, HELD_AT_LEAST, STEPS_BY_NAME)
 
     async def relationship(self, user: str = "ana", companion: str = "wren") -> int:
         """Create a relationship with changes that need background work."""
@@ -195,6 +195,6 @@ async def test_a_failing_step_backs_off_and_blocks_no_others(
     assert (await bench.state(relationship)).due_at is None
     await bench.relationship()
     await bench.schedule(NOTES, STATED)
-    assert (await bench.state(relationship)).due_at == NOW + HELD_FOR
+    assert (await bench.state(relationship)).due_at == NOW + HELD_AT_LEAST
     await bench.store.retry_failed(relationship, NOW)
     assert (await bench.state(relationship)).due_at == NOW

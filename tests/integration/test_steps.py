@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from foremind.background.step_definitions import HELD_FOR
+from foremind.background.step_definitions import HELD_AT_LEAST
 from foremind.domain.record import NewRecord
 from foremind.domain.settings.settings import Settings
 from foremind_eval.doubles.background_answers import background_answer
@@ -62,7 +62,7 @@ async def test_a_failing_step_does_not_stop_others(bench: Bench) -> None:
         requests = [chat for chat in bench.script.background_requests if asks_for(chat, "summary")]
         assert len(requests) <= 8
         bench.script.refusal_status = lambda _: None
-        await bench.clock.leap(HELD_FOR.total_seconds())
+        await bench.clock.leap(HELD_AT_LEAST.total_seconds())
         await bench.say(session, "Good morning")
         await bench.wait_until_idle()
         assert await bench.records(session, "summary")

@@ -210,11 +210,14 @@ async def read_bytes(request: Request, max_bytes: int) -> bytes:
     return await receive_body(request, max_bytes, too_large)
 
 
-def page_parameters(request: Request, default_limit: int, max_limit: int) -> tuple[int, int]:
+_DEFAULT_PAGE, _MAX_PAGE = 100, 1000  # elements of a page
+
+
+def page_parameters(request: Request) -> tuple[int, int]:
     """Parse the query parameters `after` and `limit`."""
     after = parse_number(request.query_params.get("after", "0"), "after", 0, MAX_ID)
-    limit = request.query_params.get("limit", str(default_limit))
-    return after, parse_number(limit, "limit", 1, max_limit)
+    limit = request.query_params.get("limit", str(_DEFAULT_PAGE))
+    return after, parse_number(limit, "limit", 1, _MAX_PAGE)
 
 
 def page_body(name: str, page: list[Any], limit: int) -> dict[str, object]:

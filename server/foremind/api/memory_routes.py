@@ -106,8 +106,6 @@ async def erase_memories(
     return receipt
 
 
-_DEFAULT_PAGE = 100
-_MAX_PAGE = 1000
 _DRY_RUN = {
     "type": "boolean",
     "default": False,
@@ -164,7 +162,7 @@ class MemoryEndpoints:
         that a turn is part of; it is null if the turn was not kept as a memory.
         """
         resolved = await resolve_relationship(self._services, request, principal)
-        after, limit = page_parameters(request, _DEFAULT_PAGE, _MAX_PAGE)
+        after, limit = page_parameters(request)
         page = await self._services.stores.relationships.turns(
             resolved.relationship.id, after, limit, _session_id(request)
         )
@@ -178,7 +176,7 @@ class MemoryEndpoints:
         reasons for it.
         """
         resolved = await resolve_relationship(self._services, request, principal)
-        after, limit = page_parameters(request, _DEFAULT_PAGE, _MAX_PAGE)
+        after, limit = page_parameters(request)
         relationships = self._services.stores.relationships
         page = await relationships.memories(resolved.relationship.id, after, limit)
         return json_response(page_body("memories", page, limit))

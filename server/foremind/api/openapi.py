@@ -20,7 +20,7 @@ from foremind.api.prompt_routes import PromptEndpoints
 from foremind.api.record_routes import RecordEndpoints
 from foremind.api.relationship_routes import RelationshipEndpoints
 from foremind.api.responses import ErrorResponse
-from foremind.api.routes import ServerEndpoints
+from foremind.api.server_routes import ServerEndpoints
 from foremind.api.transfer_routes import TransferEndpoints
 from foremind.api.turn_routes import TurnEndpoints
 from foremind.api.user_routes import UserEndpoints

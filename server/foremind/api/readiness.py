@@ -27,8 +27,8 @@ class Readiness:
     (degraded, if it is only for a part of a sharded database), `server` unless it is draining,
     `announcements` while other processes are heard, and, where they are configured,
     `embedding_server` while it is used, `language_model` while its servers answer as expected and
-    `keys` while their file can be read. The endpoint needs
-    no token, so expensive checks run at most once a second; the others are always current.
+    `keys` while their file can be read. The endpoint needs no token, so expensive checks run at
+    most once a second; the others are always current.
     """
 
     def __init__(

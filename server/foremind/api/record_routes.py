@@ -39,9 +39,6 @@ from foremind.domain.record import (
 from foremind.memory.erase import ErasureReceipt
 from foremind.memory.manual_edits import ManualEdit
 
-_DEFAULT_PAGE = 100
-_MAX_PAGE = 1000
-
 Content = Annotated[str, Meta(min_length=1, max_length=MAX_CONTENT_CHARS)]
 Title = Annotated[str, Meta(max_length=MAX_TITLE_CHARS)]
 Refs = Annotated[list[Title], Meta(max_length=MAX_LIST_ITEMS)]
@@ -278,7 +275,7 @@ class RecordEndpoints:
         content.
         """
         resolved = await resolve_relationship(self._services, request, principal)
-        after, limit = page_parameters(request, _DEFAULT_PAGE, _MAX_PAGE)
+        after, limit = page_parameters(request)
         page = await self._services.stores.records.audit(resolved.relationship.id, after, limit)
         return json_response(page_body("audit", page, limit))
 

@@ -16,7 +16,6 @@ from foremind.auth.principal import Principal
 from foremind.domain.companion import Companion, Notice
 from foremind.domain.errors import InvalidMessage, NotAllowed
 from foremind.domain.export_file import Export, with_user_as_author
-from foremind.domain.policy import overlay_settings
 from foremind.domain.settings.setting_levels import (
     check_player,
     check_relationship,
@@ -65,13 +64,7 @@ class TransferEndpoints:
         now = services.runtime.clock.now()
 
         async def build() -> Export:
-            export = await services.transfer.store.read(
-                relationship.id,
-                relationship.companion,
-                (relationship.user_name, relationship.time_zone, relationship.language),
-                overlay_settings(relationship.settings.operator, relationship.settings.user),
-                now,
-            )
+            export = await services.transfer.store.read(relationship, now)
             async with services.stores.records.begin_changes(relationship.id, now) as changes:
                 await changes.audit(user_id, "export", "everything")
             return export

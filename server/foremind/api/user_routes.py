@@ -16,7 +16,6 @@ from foremind.api.responses import json_response
 from foremind.auth.principal import Principal
 from foremind.domain.errors import NotAllowed
 from foremind.domain.export_file import Export
-from foremind.domain.policy import overlay_settings
 from foremind.domain.relationship import Relationship
 from foremind.domain.user import ExportedEvent, ExportedRevocation
 from foremind.memory.erase import UserEraser, UserErasureReceipt
@@ -93,13 +92,7 @@ class UserEndpoints:
 
         async def exports_of(relationships: Sequence[Relationship]) -> list[Export]:
             return [
-                await services.transfer.store.read(
-                    relationship.id,
-                    relationship.companion,
-                    (relationship.user_name, relationship.time_zone, relationship.language),
-                    overlay_settings(relationship.settings.operator, relationship.settings.user),
-                    now,
-                )
+                await services.transfer.store.read(relationship, now)
                 for relationship in relationships
             ]
 

@@ -303,8 +303,7 @@ class WorldEndpoints:
         "/v1/worlds",
         WorldPage,
         query={
-            "after_world": TEXT
-            | {"description": "The name of the last world of the page before."},
+            "after_world": TEXT | {"description": "The name of the last world of the page before."},
             "limit": {
                 "type": "integer",
                 "minimum": 1,

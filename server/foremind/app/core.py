@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from foremind.background.step_definitions import HELD_FOR, STEPS_BY_NAME
+from foremind.background.step_definitions import HELD_AT_LEAST, STEPS_BY_NAME
 from foremind.background.step_runner import StepRunner
 from foremind.background.worker import BackgroundWorker
 from foremind.cluster.announcement_bus import AnnouncementBus
@@ -319,7 +319,7 @@ def build_background_worker(
         has_peers: whether other processes serve relationships of the same database.
     """
     background_store = BackgroundStore(components.database)
-    step_store = StepStore(components.database, HELD_FOR, STEPS_BY_NAME)
+    step_store = StepStore(components.database, HELD_AT_LEAST, STEPS_BY_NAME)
     runner = StepRunner(
         background_store,
         step_store,

@@ -26,7 +26,7 @@ from foremind.api.record_routes import RecordEndpoints
 from foremind.api.relationship_routes import RelationshipEndpoints
 from foremind.api.request_authentication import RequestAuthenticator
 from foremind.api.responses import routing_error_response
-from foremind.api.routes import HttpServices, ServerEndpoints, page
+from foremind.api.server_routes import HttpServices, ServerEndpoints, page
 from foremind.api.transfer_routes import TransferEndpoints
 from foremind.api.turn_routes import TurnEndpoints, TurnServices
 from foremind.api.user_routes import UserEndpoints, UserServices

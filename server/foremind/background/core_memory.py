@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import tzinfo
 from functools import partial
 
-from foremind.background.prompts import CoreMemoryAnswer, core_memory_prompt
+from foremind.background.prompts import MAX_CORE_WORDS, CoreMemoryAnswer, core_memory_prompt
 from foremind.background.step_context import StepContext
 from foremind.background.step_definitions import Outcome
 from foremind.domain.errors import Conflict
@@ -15,7 +15,6 @@ from foremind.text.languages.language_files import LANGUAGES
 from foremind.text.languages.prompt_words import day_in, heading_in, label_in
 from foremind.text.tokenization import terms_of
 
-_MAX_WORDS = 500
 _MAX_PROFILE_ENTRIES = 20
 _MAX_NOTE_WORDS = 300  # by rules, so that topics have room, too
 _MAX_TOKENS = 1000
@@ -175,7 +174,7 @@ def core_memory_by_rules(manual_text: str, sources: Sequence[str]) -> str:
 
 
 def _truncate(text: str) -> str:
-    """Keep whole lines, about 500 words in total."""
+    """Keep whole lines, about `MAX_CORE_WORDS` in total."""
     first, *others = text.splitlines() or [""]
-    words = first.split()[:_MAX_WORDS]
-    return "\n".join([" ".join(words), *_first_within(_MAX_WORDS - len(words), others)])
+    words = first.split()[:MAX_CORE_WORDS]
+    return "\n".join([" ".join(words), *_first_within(MAX_CORE_WORDS - len(words), others)])

@@ -98,8 +98,11 @@ class TopicAnswer(msgspec.Struct, frozen=True):
     text: Text
 
 
+MAX_CORE_WORDS = 500
+
+
 class CoreMemoryAnswer(msgspec.Struct, frozen=True):
-    """The core memory of a relationship: lines of about 500 words in all."""
+    """The core memory of a relationship: lines of about `MAX_CORE_WORDS` in all."""
 
     text: Annotated[str, Meta(min_length=1, max_length=6000)]
 
@@ -246,8 +249,8 @@ def core_memory_prompt(
     """Return the prompt for the core memory; `present` may contain manual edits."""
     shown = "\n".join(f"- {quoted(source)}" for source in sources)
     task = own or (
-        "Write the present state of a relationship in short lines, of 500 words at most: who the "
-        "user is, what must be taken into account, what matters now, what is planned."
+        f"Write the present state of a relationship in short lines, of {MAX_CORE_WORDS} words at "
+        "most: who the user is, what must be taken into account, what matters now, what is planned."
     )
     data_rule = _data_rule(own, sources)
     return _messages(

@@ -26,8 +26,10 @@ StepPhase = Literal["idle", "gathering", "due", "running", "model", "slot", "bac
 
 #: Delay of `later` steps after a session ends: its episodes are usually written by then.
 FOLLOW_UP_DELAY = timedelta(hours=1)
-#: How long a held step waits before its next attempt, whatever is said meanwhile.
-HELD_FOR = timedelta(minutes=10)
+#: A held step is attempted again once something is said, but not before this has passed ...
+HELD_AT_LEAST = timedelta(minutes=10)
+#: ... or else after this.
+HELD_AT_MOST = timedelta(days=1)
 
 _OUTAGES = frozenset({"model_unreachable", "model_timeout", "model_busy", "storage_unavailable"})
 
@@ -133,7 +135,7 @@ def steps_to_schedule(
 ) -> tuple[list[ScheduledStep], datetime | None]:
     """Return the steps that are to run, with their lanes and places as they are now.
 
-    Also when activity was to be looked at, if it is time to; that calls for some of them.
+    Also return when activity was to be looked at, if that time has come; some steps follow from it.
     """
     due = {step.name for step in STEPS if step.name in relationship.steps_due and not step.by_turn}
     active_at = relationship.due_at
@@ -156,7 +158,8 @@ def due_steps(states: Sequence[StepState], lane: Lane, now: datetime) -> list[St
 def until_tomorrow(state: StepState, error: TokenLimitReached, now: datetime) -> FinishedStep:
     """Decide when to retry a step whose user has spent the tokens of the day.
 
-    That counts as no further failure, but as one, so that activity does not run it sooner.
+    It is no further failure. It counts as one if there was none, so that activity does not run the
+    step sooner.
     """
     until = now + timedelta(seconds=error.retry_after_s)
     return _failed(state, max(1, state.attempts), error.code, until)

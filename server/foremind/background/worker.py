@@ -19,6 +19,7 @@ from uuid import uuid4
 import structlog
 
 from foremind.background.step_definitions import (
+    HELD_AT_MOST,
     LANES,
     STEPS,
     StepStatus,
@@ -64,7 +65,7 @@ _POLL_INTERVAL_S = 1.0  # of all relationships; those that this process changes 
 # same steps wait for each other, and repeat work that one would do once for several messages.
 _OVERDUE = timedelta(seconds=2)
 _RETRY_DELAY_S = 5.0  # after a lane failed outside its steps
-_DAY = timedelta(days=1)
+_EXPIRY_INTERVAL = timedelta(days=1)
 _WAKE_BATCH = 200  # dormant relationships, or held steps, woken together: milliseconds
 _WAKE_INTERVAL_S = 10.0  # between two looks for those
 _MEASURE_INTERVAL_S = 5.0  # between two counts of waiting steps
@@ -386,9 +387,9 @@ class BackgroundWorker:
             return
         everywhere = bool(self._settings.retention_days)
         idle = await self._background_store.schedule_retention(
-            now, now - _DAY, _WAKE_BATCH, applies_to_all=everywhere
+            now, now - _EXPIRY_INTERVAL, _WAKE_BATCH, applies_to_all=everywhere
         )
-        held = await self._step_store.retry_held(now, now - _DAY, _WAKE_BATCH)
+        held = await self._step_store.retry_held(now, now - HELD_AT_MOST, _WAKE_BATCH)
         if max(idle, held) < _WAKE_BATCH:
             self._wake_idle_at = moment + _WAKE_INTERVAL_S
 

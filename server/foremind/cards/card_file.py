@@ -107,7 +107,7 @@ def _crc(kind: bytes, content: bytes) -> int:
 def _chunks(png: bytes, notices: list[Notice]) -> Iterator[tuple[bytes, bytes]]:
     """Yield the kind and content of each chunk up to the last, IEND, or to where the file ends."""
     if not png.startswith(SIGNATURE):
-        raise _damaged("a PNG file")
+        raise _refused("a PNG file")
     position = len(SIGNATURE)
     sound = True
     for _ in range(MAX_CHUNKS):
@@ -125,11 +125,7 @@ def _chunks(png: bytes, notices: list[Notice]) -> Iterator[tuple[bytes, bytes]]:
             return
         yield kind, content
         position = end + 4
-    raise _damaged(f"at most {MAX_CHUNKS} chunks")
-
-
-def _damaged(expected: str) -> InvalidMessage:
-    return InvalidMessage(f"card: expected {expected}", param="card")
+    raise _refused(f"at most {MAX_CHUNKS} chunks")
 
 
 CARD_NAME = "card.json"

@@ -79,7 +79,7 @@ def with_region(language: str | None, region: str | None) -> str | None:
     return f"{language}-{region}" if language and region else language
 
 
-#: What helps if it is understood, and otherwise counts as not given: of any type.
+#: A value of any type that helps if it is understood, and otherwise counts as not given.
 TextHint = Annotated[Any, Meta(extra_json_schema={"anyOf": [{"type": "string"}, {"type": "null"}]})]
 #: The fields that are hints.
 HINTS = frozenset({"time_zone", "language", "resume"})

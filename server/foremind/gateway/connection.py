@@ -40,7 +40,7 @@ from foremind.gateway.protocol.client_messages import (
     SessionUpdate,
 )
 from foremind.gateway.protocol.decoding import (
-    DecodingProblem,
+    ErrorCause,
     cause_in,
     cause_of,
     decode,
@@ -302,7 +302,7 @@ class Connection:
         return Deadline(self._services.runtime.clock, timeout_s, lambda: outbox.close(code, reason))
 
     async def _handle(self, raw: str, arrived: float, idle_s: float) -> None:
-        cause = DecodingProblem()
+        cause = ErrorCause()
         kind: Kind = "send"  # also charged for frames that cannot be decoded
         chars = len(raw)
         try:
@@ -336,7 +336,7 @@ class Connection:
         clock = self._services.runtime.clock
         wait_s = self._flow_control.take(kind, idle_s, clock.monotonic(), cost)
         if wait_s is None:
-            self._fail(RateLimited("Too many messages a second; see limits."), DecodingProblem())
+            self._fail(RateLimited("Too many messages a second; see limits."), ErrorCause())
             self._outbox.close(OVER_LIMIT, "too many messages")
         elif wait_s > 0:
             self._services.runtime.metrics.slowed.labels(kind).inc()
@@ -376,7 +376,7 @@ class Connection:
         if isinstance(self._session, Session):
             await self._handshake.reload_history(self._session)
 
-    def _fail(self, error: ForemindError, cause: DecodingProblem) -> None:
+    def _fail(self, error: ForemindError, cause: ErrorCause) -> None:
         if isinstance(self._session, SceneSession):
             self._session.fail(error, cause)
             return

@@ -106,7 +106,7 @@ class GatedReply:
     async def result(self) -> ReplyResult:
         """Wait for the end. Cancelling this call does not stop the reply.
 
-        With that of a reply that is `completed`, its last sentence is whole.
+        The last sentence of a `completed` reply is whole.
         """
         await asyncio.wait({self.task})
         status: ReplyStatus = "completed"

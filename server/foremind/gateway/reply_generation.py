@@ -13,7 +13,7 @@ from foremind.domain.turn import MadePrompt, SpeculativeWork, SpokenSentence, St
 from foremind.gateway.conversation import LiveConversation, SessionLore
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
 from foremind.gateway.protocol.client_messages import MessageSend
-from foremind.gateway.protocol.decoding import DecodingProblem, error_body
+from foremind.gateway.protocol.decoding import ErrorCause, error_body
 from foremind.gateway.protocol.server_events import (
     BehaviourDone,
     ResponseCreated,
@@ -280,7 +280,7 @@ class ReplyGeneration:
                     ),
                     total_ms=round(total_s * 1000, 3),
                 ),
-                error=None if result.error is None else error_body(result.error, DecodingProblem()),
+                error=None if result.error is None else error_body(result.error, ErrorCause()),
                 message_id=turn.message.id,
                 index=turn.stored.alternatives,
                 count=turn.stored.alternatives + 1,

@@ -24,7 +24,7 @@ from foremind.gateway.protocol.client_messages import (
     SessionUpdate,
     UserClaim,
 )
-from foremind.gateway.protocol.decoding import DecodingProblem, cause_of, error_body
+from foremind.gateway.protocol.decoding import ErrorCause, cause_of, error_body
 from foremind.gateway.protocol.server_events import (
     PROTOCOL,
     ActionAccepted,
@@ -248,7 +248,7 @@ class SceneSession:
             self._running -= 1
             self._prefetcher.answered()
 
-    def fail(self, error: ForemindError, cause: DecodingProblem) -> None:
+    def fail(self, error: ForemindError, cause: ErrorCause) -> None:
         """Send an error about something that the client sent."""
         self._services.runtime.metrics.errors.labels(error.code).inc()
         self.emit(ErrorEvent(error=error_body(error, cause)))

@@ -43,7 +43,7 @@ from foremind.domain.turn import Outcome, SpokenSentence
 from foremind.domain.world import NO_SCENE, NewEvent, Scene, Volume, Witness, audience_of
 from foremind.gateway.event_builders import memory_view
 from foremind.gateway.gated_reply import GatedReply, ReplyResult
-from foremind.gateway.protocol.decoding import DecodingProblem, error_body
+from foremind.gateway.protocol.decoding import ErrorCause, error_body
 from foremind.gateway.protocol.server_events import (
     ActionRequested,
     Event,
@@ -714,7 +714,7 @@ def _done(
             first_token_ms=None if first is None else round((first - exchange.arrived) * 1000, 3),
             total_ms=round((now - exchange.arrived) * 1000, 3),
         ),
-        error=None if result.error is None else error_body(result.error, DecodingProblem()),
+        error=None if result.error is None else error_body(result.error, ErrorCause()),
         message_id=exchange.id,
         used=[str(memory_id) for memory_id in used],
         emotion=result.emotion or UNSET,

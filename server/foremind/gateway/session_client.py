@@ -10,7 +10,7 @@ from foremind.domain.errors import ForemindError, NotAuthenticated
 from foremind.domain.turn import Trigger
 from foremind.gateway.event_builders import context_ready
 from foremind.gateway.event_stream import EventListener, EventStream
-from foremind.gateway.protocol.decoding import DecodingProblem, error_body
+from foremind.gateway.protocol.decoding import ErrorCause, error_body
 from foremind.gateway.protocol.server_events import (
     ErrorEvent,
     Event,
@@ -154,12 +154,12 @@ class SessionClient:
         self.own_messages.on_event(event)
         self._stream.emit(event)
 
-    def fail(self, error: ForemindError, cause: DecodingProblem) -> None:
+    def fail(self, error: ForemindError, cause: ErrorCause) -> None:
         """Send an error about something that the client sent."""
         self._metrics.errors.labels(error.code).inc()
         self._stream.emit(ErrorEvent(error=error_body(error, cause)))
 
-    def fail_message(self, error: ForemindError, cause: DecodingProblem) -> None:
+    def fail_message(self, error: ForemindError, cause: ErrorCause) -> None:
         """Send an error about a message; disconnect a client whose token was revoked."""
         self.fail(error, cause)
         if isinstance(error, NotAuthenticated):  # revoked, and that was not announced yet

@@ -1,4 +1,4 @@
-"""How a reply ends that its limit or a loop cuts off: at the end of a sentence. Pure."""
+"""Ends a reply that is cut off, by its limit or in a loop, at the end of a sentence. Pure."""
 
 from foremind.text.sentences import whole_sentences
 

@@ -13,7 +13,7 @@ async def prompt_language(
 ) -> str:
     """Return the stated language, or that of the player's last messages before the session.
 
-    English where there are no words of it.
+    It is English where Foremind has no words of its own in that language.
 
     Those of the session do not count: its prompts keep one language, however often its client
     connects, so that a model server can reuse what it has read.

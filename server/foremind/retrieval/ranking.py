@@ -118,7 +118,7 @@ def saturated(frequencies: Numbers, norms: Numbers) -> Numbers:
 
 
 _HOURLY = 0.995
-_HOUR_S, _DAY_S = 3600, 86_400
+_HOUR_S = 3600
 
 
 def recency(
@@ -135,7 +135,7 @@ def recency(
     age_s = max(0.0, (now - last).total_seconds())
     if policy.decay != "half_life":
         return float(_HOURLY ** (age_s / _HOUR_S))
-    return float(0.5 ** (age_s / _DAY_S / policy.half_life_days))
+    return float(0.5 ** (age_s / DAY_S / policy.half_life_days))
 
 
 _ANCHOR = re.compile(
@@ -219,8 +219,8 @@ _COMMON_FACTOR, _COMMON_SHARE = 3, 0.05
 def rare_terms(terms: Sequence[str], statistics: WordStatistics) -> tuple[str, ...]:
     """Return terms without those that nearly everything contains; nothing if there are none.
 
-    Who is named in most of what somebody witnessed does not tell which of it is asked about; nor
-    do words that nothing contains.
+    A name that is in most of what somebody witnessed does not tell which of it is asked about; nor
+    does a word that nothing contains.
     """
     known = {
         term: count for term, count in statistics.document_frequencies.items() if term in terms

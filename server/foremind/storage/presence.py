@@ -25,7 +25,7 @@ class Presence:
 class PresenceKeeper:
     """Holds the lock, on a connection of its own, while it is entered.
 
-    So it does the lock that shows which embedding model's vectors this process searches.
+    It also holds the lock that shows which embedding model's vectors this process searches.
 
     Args:
         fingerprint: of that model.

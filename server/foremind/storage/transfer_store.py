@@ -27,9 +27,10 @@ from foremind.domain.export_file import (
     Progress,
 )
 from foremind.domain.memory import Fact, MemoryText, NewMemory, Reason
+from foremind.domain.policy import overlay_settings
 from foremind.domain.record import Details, NewRecord
-from foremind.domain.relationship import ChangeSet, relationship_id_of
-from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings
+from foremind.domain.relationship import ChangeSet, Relationship, relationship_id_of
+from foremind.domain.settings.settings import RelationshipSettings
 from foremind.domain.step import RULES_PLACE
 from foremind.domain.user import User
 from foremind.storage.database import Database, DatabaseConnection
@@ -40,49 +41,6 @@ from foremind.storage.relationship_transaction import RelationshipTransaction
 from foremind.storage.user_store import find_or_create_user
 
 Part = TypeVar("Part")
-
-
-async def read_export(
-    database: Database,
-    relationship_id: int,
-    companion: str,
-    user: tuple[str, str, str | None],
-    settings: CompanionSettings,
-    now: datetime,
-) -> Export:
-    """Return everything that is stored; `user` is name, time zone and language."""
-    # Nothing is erased or ingested meanwhile.
-    async with RelationshipTransaction.begin(database, relationship_id) as transaction:
-        connection = transaction.connection
-
-        async def read_all(name: str, convert: Callable[[Any], Part]) -> list[Part]:
-            parts: list[Part] = []
-            async for rows in connection.batches(name, _BATCH_SIZE, relationship_id):
-                parts.extend(map(convert, rows))
-            return parts
-
-        (row,) = await connection.rows("export_progress", relationship_id)
-        progress = dict(row)
-        remade = [
-            ExportedChangeSet(change_set.layer, [str(turn) for turn in change_set.turns])
-            for change_set in msgspec.json.decode(progress.pop("remade"), type=list[ChangeSet])
-        ]
-        return Export(
-            companion=companion,
-            user_name=user[0],
-            time_zone=user[1],
-            language=user[2],
-            exported_at=now,
-            settings=settings,
-            sessions=await read_all("export_sessions", _session),
-            turns=await read_all("export_turns", lambda row: ExportedTurn(**row)),
-            memories=await read_all("export_memories", _memory),
-            records=await read_all("export_records", _record),
-            progress=Progress(**progress, remade=remade),
-            revisions=await read_all("export_revisions", lambda row: ExportedRevision(**row)),
-            changes=await read_all("export_changes", lambda row: ExportedChange(**row)),
-            audit=await read_all("export_audit", lambda row: ExportedEntry(**row)),
-        )
 
 
 def _session(row: Any) -> ExportedSession:
@@ -136,16 +94,41 @@ class TransferStore:
         self._database = database
         self._fingerprint = fingerprint
 
-    async def read(
-        self,
-        relationship_id: int,
-        companion: str,
-        user: tuple[str, str, str | None],
-        settings: CompanionSettings,
-        now: datetime,
-    ) -> Export:
-        """Return everything that is stored; `user` is name, time zone and language."""
-        return await read_export(self._database, relationship_id, companion, user, settings, now)
+    async def read(self, relationship: Relationship, now: datetime) -> Export:
+        """Return everything that is stored of a relationship."""
+        settings = relationship.settings
+        # Nothing is erased or ingested meanwhile.
+        async with RelationshipTransaction.begin(self._database, relationship.id) as transaction:
+            connection = transaction.connection
+
+            async def read_all(name: str, convert: Callable[[Any], Part]) -> list[Part]:
+                parts: list[Part] = []
+                async for rows in connection.batches(name, _BATCH_SIZE, relationship.id):
+                    parts.extend(map(convert, rows))
+                return parts
+
+            (row,) = await connection.rows("export_progress", relationship.id)
+            progress = dict(row)
+            remade = [
+                ExportedChangeSet(change_set.layer, [str(turn) for turn in change_set.turns])
+                for change_set in msgspec.json.decode(progress.pop("remade"), type=list[ChangeSet])
+            ]
+            return Export(
+                companion=relationship.companion,
+                user_name=relationship.user_name,
+                time_zone=relationship.time_zone,
+                language=relationship.language,
+                exported_at=now,
+                settings=overlay_settings(settings.operator, settings.user),
+                sessions=await read_all("export_sessions", _session),
+                turns=await read_all("export_turns", lambda row: ExportedTurn(**row)),
+                memories=await read_all("export_memories", _memory),
+                records=await read_all("export_records", _record),
+                progress=Progress(**progress, remade=remade),
+                revisions=await read_all("export_revisions", lambda row: ExportedRevision(**row)),
+                changes=await read_all("export_changes", lambda row: ExportedChange(**row)),
+                audit=await read_all("export_audit", lambda row: ExportedEntry(**row)),
+            )
 
     async def write(
         self,

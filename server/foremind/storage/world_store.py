@@ -841,7 +841,7 @@ class WorldStore:
         """
         async with self._database.transaction() as connection:
             await connection.row("lock_world", name) or _raise(_no_world())
-            await connection.row("delete_save", name, save) or _raise(_no_save())
+            await connection.row("delete_save", name, save) or _raise(_no_save("save"))
 
     async def delete(self, name: str) -> None:
         """Delete a world with its saves; the timelines that only it went on from are abandoned.

@@ -28,7 +28,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class DraftSettled:
-    """`draft` has been stable for as long as it was to be."""
+    """`draft` has been stable for long enough."""
 
     draft: str
 

@@ -5,6 +5,7 @@ message answers, in the order of the names; if nobody is, each by chance, as tal
 never whoever spoke last; if chance picks nobody, one of them.
 """
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from random import Random
@@ -53,16 +54,23 @@ def answering(
 
 
 @lru_cache(maxsize=1024)  # names, which are looked for at each key
-def _words(name: str) -> list[str]:
-    return words_of(folded(name))
+def _words_of_name(name: str) -> list[str]:
+    return _words(name)
+
+
+def _words(text: str) -> list[str]:
+    """Return words without case and accents, which few type."""
+    decomposed = unicodedata.normalize("NFD", folded(text))
+    plain = "".join(sign for sign in decomposed if not unicodedata.combining(sign))
+    return words_of(unicodedata.normalize("NFC", plain))
 
 
 def _named_in(text: str, present: Mapping[str, str]) -> list[str]:
     """Return whose names a text has, in their order."""
-    words = words_of(folded(text))
+    words = _words(text)
     places: dict[str, int] = {}
     for slug, name in present.items():
-        whole = _words(name)
+        whole = _words_of_name(name)
         for called in (whole, whole[:1]):  # by the whole name, or the first one
             starts = range(len(words) - len(called) + 1) if called else ()
             found = next((at for at in starts if words[at : at + len(called)] == called), None)

@@ -9,6 +9,8 @@ import msgspec
 from foremind import __version__
 from foremind.domain.memory import LoreView, MemoryView
 from foremind.domain.session_state import SessionState, StatePatch
+from foremind.domain.settings.settings import Settings
+from foremind.gateway.flow_control import limits_of
 from foremind.gateway.protocol.client_messages import (
     MAX_FRAME_BYTES,
     ActionResult,
@@ -36,7 +38,6 @@ from foremind.gateway.protocol.server_events import (
     ErrorBody,
     ErrorEvent,
     Event,
-    Limits,
     MemoryStored,
     MessageAccepted,
     ReasonView,
@@ -100,19 +101,7 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
             user=UserClaim("u1", "Ana"),
             companion=CompanionCard("wren", "Wren", "You are back. Sit, the kettle is on."),
             pause_ms=500,
-            limits=Limits(
-                max_frame_bytes=65_536,
-                max_text_chars=8000,
-                max_id_chars=128,
-                max_waiting_messages=4,
-                drafts_per_s=30.0,
-                sends_per_s=30.0,
-                http_per_s=50.0,
-                max_sessions_per_user=50,
-                resume_s=300.0,
-                replay_events=128,
-                outbound_bytes=1_048_576,
-            ),
+            limits=limits_of(Settings()),
             resumed=False,
             consent="assumed",
             model=None,

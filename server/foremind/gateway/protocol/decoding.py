@@ -102,39 +102,39 @@ def too_large(raw: str) -> bool:
     return size - 4 * escapes > MAX_FRAME_BYTES
 
 
-class DecodingProblem(NamedTuple):
+class ErrorCause(NamedTuple):
     """The request that an error refers to: the client's `event_id` and its message's id."""
 
     event_id: str | None = None
     message_id: str | None = None
 
 
-def cause_of(message: ClientMessage) -> DecodingProblem:
+def cause_of(message: ClientMessage) -> ErrorCause:
     """Return the ids that an error about a message refers to."""
     match message:
         case MessageSend() | MessageEdit():
-            return DecodingProblem(message.event_id, message.id)
+            return ErrorCause(message.event_id, message.id)
         case ResponseRegenerate() | ResponseChoose():
-            return DecodingProblem(message.event_id, message.message_id)
-    return DecodingProblem(message.event_id)
+            return ErrorCause(message.event_id, message.message_id)
+    return ErrorCause(message.event_id)
 
 
-def cause_in(raw: str) -> DecodingProblem:
+def cause_in(raw: str) -> ErrorCause:
     """Return the ids in a frame that could not be decoded, as far as it contains any."""
     try:
         frame = json.loads(raw)  # unlike msgspec, accepts lone surrogates
     except (ValueError, RecursionError):
-        return DecodingProblem()
+        return ErrorCause()
     if not isinstance(frame, dict):
-        return DecodingProblem()
+        return ErrorCause()
     name = _MESSAGE_IDS.get(str(frame.get("type")))
-    return DecodingProblem(
+    return ErrorCause(
         _identifier(frame.get("event_id")),
         None if name is None else _identifier(frame.get(name)),
     )
 
 
-def error_body(error: ForemindError, cause: DecodingProblem) -> ErrorBody:
+def error_body(error: ForemindError, cause: ErrorCause) -> ErrorBody:
     """Return an error in its wire form."""
     return ErrorBody(
         type=error.kind,

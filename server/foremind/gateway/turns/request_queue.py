@@ -194,7 +194,7 @@ def _check_same_text(text_hash: int, text: str) -> None:
 
 
 class MessageClaim:
-    """That one connection answers a message; others that sent it wait for it.
+    """The claim of one connection to answer a message; others that sent it wait for that.
 
     Args:
         key: the user and the id of the message.

@@ -29,7 +29,7 @@ from foremind.gateway.protocol.client_messages import (
     MessageSend,
 )
 from foremind.gateway.protocol.decoding import (
-    DecodingProblem,
+    ErrorCause,
     cause_in,
     decode,
     error_body,
@@ -229,9 +229,9 @@ def test_unknown_fields_are_ignored() -> None:
 
 def test_the_event_id_survives_an_error() -> None:
     """A client can tell which of its messages failed."""
-    assert cause_in('{"type": "nonsense", "event_id": "e1"}') == DecodingProblem("e1")
-    assert cause_in('{"event_id": 4}') == DecodingProblem()
-    assert cause_in("not json") == DecodingProblem()
+    assert cause_in('{"type": "nonsense", "event_id": "e1"}') == ErrorCause("e1")
+    assert cause_in('{"event_id": 4}') == ErrorCause()
+    assert cause_in("not json") == ErrorCause()
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_an_error_about_a_message_names_it(text: str) -> None:
     frame = f'{{"type": "message.send", "id": "m1", {text}}}'
     with pytest.raises(InvalidMessage):
         decode(frame, 100)
-    assert cause_in(frame) == DecodingProblem(None, "m1")
+    assert cause_in(frame) == ErrorCause(None, "m1")
 
 
 @given(st.text(st.characters()) | st.text(st.characters(categories=["Cs"])) | st.integers())
@@ -303,5 +303,5 @@ def test_a_frame_over_the_limit_is_too_large(character: str, size: int) -> None:
 )
 def test_an_error_of_a_session_is_the_same_over_http(kind: type[ForemindError]) -> None:
     """Its status depends on its class."""
-    error = error_of(error_body(kind("text: expected room", param="text"), DecodingProblem()))
+    error = error_of(error_body(kind("text: expected room", param="text"), ErrorCause()))
     assert (type(error), error.message, error.param) == (kind, "text: expected room", "text")

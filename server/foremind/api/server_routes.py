@@ -84,11 +84,12 @@ class ServerEndpoints:
         """Check readiness.
 
         Checks everything that a message needs. Each of `model`, `database`, `migrations`,
-        `background` and `server`, and `embedding_server` where one is configured, is `ok` or
-        describes the problem; `status` is `ok` with 200, or `unavailable` with 503. A problem that
-        begins with `degraded: ` makes the server slower and leaves the status at 200. What is wrong
-        is said to requests from the same machine, or with a token of scope `metrics`; others are
-        told that something is. Checks that cost time run at most once a second.
+        `background`, `announcements` and `server`, and where they are configured
+        `embedding_server`, `language_model` and `keys`, is `ok` or describes the problem; `status`
+        is `ok` with 200, or `unavailable` with 503. A problem that begins with `degraded: ` makes
+        the server slower and leaves the status at 200. What is wrong is said to requests from the
+        same machine, or with a token of scope `metrics`; others are told that something is. Checks
+        that cost time run at most once a second.
         """
         services = self._services
         details = await services.authenticator.may_see_details(request)
