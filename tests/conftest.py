@@ -69,11 +69,12 @@ EARLIER_POSTGRES_VARIABLE = "FOREMIND_TEST_POSTGRES"
 PATIENT = {"FOREMIND_RECALL_TIMEOUT_S": str(PATIENCE), "FOREMIND_LAYERS_DEADLINE_MS": "10000"}
 #: The id of the relationship that a new database has first: of its user 1 with its companion 1.
 FIRST_RELATIONSHIP = relationship_id_of(1, 1)
+#: The file system in memory, of which each test process takes a folder.
+MEMORY = Path("/dev/shm")
 _ORIGIN = "a test"
 _READ_TASKS = {"index-update", "layers-read", "library-read"}
 _STOPPED_SERVERS = 8  # that may await collection in a test process
 _VECTORS = re.compile(r"embedding|vector|SELECT \*|\.\*")  # what of a query may hold some
-_MEMORY = Path("/dev/shm")  # the file system, of which each test process takes a folder
 _POSTGRES_BYTES = 2 * 1024**3  # more than the databases of all test processes take
 _numbers = itertools.count()
 _stopped_servers = itertools.count(1)
@@ -204,9 +205,9 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     with ExitStack() as stack:
         folder = tmp_path_factory.mktemp("pg")
-        if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _POSTGRES_BYTES:
+        if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > _POSTGRES_BYTES:
             # There a database is copied ten times as fast.
-            temporary = tempfile.TemporaryDirectory(prefix="foremind-tests-", dir=_MEMORY)
+            temporary = tempfile.TemporaryDirectory(prefix="foremind-tests-", dir=MEMORY)
             folder = Path(stack.enter_context(temporary))
         if earlier := os.environ.get(EARLIER_POSTGRES_VARIABLE):
             brought = tools()
@@ -225,11 +226,11 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         url = runner.run(server.__aenter__())
         stack.callback(lambda: runner.run(server.__aexit__(None, None, None)))
         runner.run(migrate(url))
-        runner.run(_make_disposable(url))
+        runner.run(make_disposable(url))
         yield url
 
 
-async def _make_disposable(url: str) -> None:
+async def make_disposable(url: str) -> None:
     """Let a server's databases be created and dropped without waiting for the disk."""
     admin = await asyncpg.connect(url)
     try:
@@ -267,10 +268,15 @@ def effort(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def settings(database_url: str, model: ConvertedEncoder, tmp_path: Path) -> Settings:
     """Settings with long timeouts and a free port, on this test's database."""
+    return patient_settings(database_url, tmp_path)
+
+
+def patient_settings(database_url: str, data_dir: Path, **more: object) -> Settings:
+    """Return settings with long timeouts and a free port."""
     return load_settings(
         port=0,
         database_url=database_url,
-        data_dir=tmp_path,
+        data_dir=data_dir,
         drain_s=2.0,
         database_timeout_s=PATIENCE,
         open_timeout_s=PATIENCE,
@@ -279,6 +285,7 @@ def settings(database_url: str, model: ConvertedEncoder, tmp_path: Path) -> Sett
         llm_connect_timeout_s=PATIENCE,
         heartbeat_timeout_s=PATIENCE,
         embedding_timeout_s=60.0,  # as long as it may be
+        **more,
     )
 
 
@@ -424,6 +431,14 @@ async def watchdog() -> AsyncIterator[Watchdog]:
 @pytest.fixture
 async def start(settings: Settings, watchdog: Watchdog) -> AsyncIterator[StartServer]:
     """Start servers: `await start(clock=..., pause_ms=...)`; they are stopped after the test."""
+    async with starting(settings, watchdog) as begin:
+        yield begin
+    _collect_stopped_servers()
+
+
+@asynccontextmanager
+async def starting(settings: Settings, watchdog: Watchdog) -> AsyncIterator[StartServer]:
+    """Start servers that are stopped at the end; while they start and stop nothing is watched."""
     async with AsyncExitStack() as stack:
 
         async def begin(clock: Clock | None = None, **changes: object) -> RunningServer:
@@ -435,7 +450,6 @@ async def start(settings: Settings, watchdog: Watchdog) -> AsyncIterator[StartSe
         yield begin
         with watchdog.paused():
             await stack.aclose()
-    _collect_stopped_servers()
 
 
 def _collect_stopped_servers() -> None:
