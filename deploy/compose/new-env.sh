@@ -3,7 +3,8 @@
 #   sh deploy/compose/new-env.sh > deploy/.env
 # Every run makes new passwords, and a database keeps those it was created with: run it once.
 set -eu
-umask 077
+# The caller's shell has made the file, for whomever its umask lets read it.
+if [ -f /dev/stdout ]; then chmod 600 /dev/stdout; fi
 secret() { od -An -N32 -tx1 /dev/urandom | tr -d ' \n'; }
 cat <<END
 COMPOSE_PROJECT_NAME=foremind

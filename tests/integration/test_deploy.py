@@ -265,6 +265,43 @@ async def test_a_shell_opens_on_the_configured_database(database_url: str) -> No
     assert process.returncode == 0
 
 
+async def test_a_file_that_commands_cannot_use_is_named(tmp_path: Path, database_url: str) -> None:
+    """In one line, and the command fails; a traceback would tell an operator nothing."""
+
+    async def command(*words: str) -> tuple[int | None, bytes]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "foremind", *words,
+            env={**os.environ, "FOREMIND_DATABASE_URL": database_url},
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, said = await process.communicate()
+        return process.returncode, said
+
+    missing = str(tmp_path / "missing" / "file")
+    await command("companions", "put", str(ROOT / "server/foremind/examples/wren.toml"))
+    for words in (
+        ["db", "backup", missing],
+        ["db", "restore", missing],
+        ["companions", "put", missing],
+        ["companions", "get", "wren", "--out", missing],
+        ["import", missing, "--companion", "wren"],
+        ["keys", "new", "--kid", "k", "--private", missing, "--public", missing],
+        ["files", "read", missing],
+    ):
+        code, said = await command(*words)
+        assert code, words
+        assert b"missing" in said, words
+        assert b"Traceback" not in said, said
+
+
+def test_the_passwords_of_compose_are_the_operator_s_alone(tmp_path: Path) -> None:
+    """The shell makes the file, whatever the script's umask, and often for everybody to read."""
+    file, script = tmp_path / ".env", DEPLOY / "compose" / "new-env.sh"
+    subprocess.run(["sh", "-ec", f"umask 022; sh {script} > {file}"], check=True)
+    assert "POSTGRES_PASSWORD=" in file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
 async def test_a_backup_that_fails_leaves_no_file(tmp_path: Path, database_url: str) -> None:
     """Half a backup is worse than none: here, what row-level security shows, or one node has."""
     folder = tmp_path / "backups"

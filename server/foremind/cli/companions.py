@@ -117,8 +117,6 @@ def _read_card_file(file: Path, slug: str | None) -> ReadCard:
         with file.open("rb") as opened:
             card = read_card(opened.read(MAX_FILE_BYTES + 1), slug)
         card = card._replace(notices=[*card.notices, *check_lorebook(card.data)])
-    except OSError as error:
-        raise InvalidFile(str(error)) from None
     except RequestError as error:
         raise InvalidFile(f"{file}: {error.message}", param=error.param) from None
     if card.is_lorebook:

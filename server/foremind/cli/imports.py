@@ -24,10 +24,7 @@ def import_chats(
     Nothing may have been said with the companion yet. A server, running or started later, remembers
     what was said in the background.
     """
-    try:
-        contents = [file.read_bytes() for file in files]
-    except OSError as error:
-        raise InvalidFile(str(error)) from None
+    contents = [file.read_bytes() for file in files]
 
     async def write() -> ForeignPast:
         async with core(load_settings(), say=say) as built:

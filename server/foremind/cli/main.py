@@ -69,3 +69,8 @@ def main() -> None:
     except (ForemindError, ModelUnusable) as error:
         print(f"foremind: {error.message}", file=sys.stderr)
         sys.exit(1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"foremind: {error.filename}: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
