@@ -365,6 +365,25 @@ async def test_pictures_and_blank_messages_begin_no_session(server: RunningServe
     assert await ana.sessions() == 1
 
 
+async def test_a_conversation_goes_on_after_large_pictures(server: RunningServer) -> None:
+    """Front ends send them again with every message; what is said of one is stored as it is."""
+    ana = await front_end(server)
+    url = "data:image/jpeg;base64," + "A/+=" * 750_000
+    said = "Is data:image/jpeg;base64,AAAA " + "A" * 7_000 + " a picture?"
+    for text in ("Look at my cat", said):
+        parts = [{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": url}}]
+        ana.messages.append({"role": "user", "content": parts})
+        await ana.answer()
+    await ana.say("Good night")
+    assert await ana.stored() == [
+        "Look at my cat", "Reply 1.", said, "Reply 2.", "Good night", "Reply 3.",
+    ]  # fmt: skip
+    ana.messages.append({"role": "user", "content": "x, " * 700_000})
+    with pytest.raises(openai.APIStatusError, match="without pictures and files") as refused:
+        await ana.answer()
+    assert refused.value.status_code == 413
+
+
 @pytest.mark.parametrize(
     ("role", "part"),
     [("user", {"type": "text"}), ("system", {"type": "text", "text": None}),

@@ -1,5 +1,6 @@
 """OpenAI's doors: `/v1/models`, `/v1/chat/completions` and `/v1/responses`."""
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack
@@ -33,15 +34,17 @@ from foremind.api.chat_completion_shapes import (
     ResponseUsage,
     TokenUsage,
 )
-from foremind.api.dependencies import header_text, read_json
+from foremind.api.dependencies import header_text, read_bytes
 from foremind.api.front_end_requests import Said, a_task, read_messages
+from foremind.api.json_bodies import decode_json
 from foremind.api.operations import Operation
 from foremind.api.request_authentication import RequestAuthenticator
 from foremind.api.responses import error_body, json_response
 from foremind.api.turn_streams import StreamedTurn, begin_turn, end_of, while_connected
 from foremind.auth.principal import Principal
 from foremind.domain.clock import Clock
-from foremind.domain.errors import ForemindError, Interrupted, InvalidMessage, NotFound
+from foremind.domain.errors import ForemindError, Interrupted, InvalidMessage, NotFound, TooLarge
+from foremind.domain.storable_text import check_storable
 from foremind.domain.turn import Speaker
 from foremind.domain.turn_request import (
     TranscriptRequest,
@@ -54,7 +57,12 @@ from foremind.gateway.transcript_turns import TranscriptTurns
 from foremind.runtime.supervision import run_or_offload
 from foremind.storage.companion_store import CompanionStore
 
-_MAX_BODY_BYTES = 2_000_000  # of a whole transcript
+_MAX_BODY_BYTES = 50_000_000  # of a whole transcript with its pictures and files
+_MAX_TRANSCRIPT_BYTES = 2_000_000  # without them
+#: What is before a picture or file in its data URL; it is longer than a message may be.
+_FILE = re.compile(rb'"data:[^",]{0,100};base64,(?=[\w+/=\\-]{10000})')
+_FILE_CONTENT = re.compile(rb"[\w+/=\\-]++")
+_SLICE, _OVERLAP = 262_144, 10_200  # bytes looked at at once, and of these again
 #: The user where the server runs open and a client names nobody.
 DEFAULT_USER = "player"
 _SPEAKERS: dict[str, Speaker] = {"user": "user", "assistant": "companion"}
@@ -287,7 +295,13 @@ class ChatCompletionEndpoints:
         shape: type[ChatCompletionRequest] | type[ResponsesRequest],
     ) -> Response:
         authenticator = self._services.authenticator
-        body = await read_json(request, shape, _MAX_BODY_BYTES)
+        raw = await _without_files(await read_bytes(request, _MAX_BODY_BYTES))
+        if len(raw) > _MAX_TRANSCRIPT_BYTES:
+            raise TooLarge(
+                f"body: expected at most {_MAX_TRANSCRIPT_BYTES} bytes without pictures and files",
+                param="body",
+            )
+        body = await decode_json(raw, shape, check_storable)
         principal = authenticator.player(caller, *_named_user(request, body, open_=caller is None))
         request.state.connection.mark_identified()
         try:
@@ -321,6 +335,29 @@ class ChatCompletionEndpoints:
             for companion in await self._services.companions.list()
             if principal is None or principal.may_open(companion.slug)
         ]
+
+
+async def _without_files(raw: bytes) -> bytes:
+    """Return a body without what pictures and files are encoded as, which companions cannot see.
+
+    So a conversation goes on after one of them, which front ends send again with every message.
+    """
+    kept, taken, position = [], 0, 0
+    while position < len(raw):
+        await asyncio.sleep(0)
+        found = _FILE.search(raw, position, position + _SLICE)
+        if found is None:
+            position += _SLICE - _OVERLAP
+            continue
+        begin = position = found.end()
+        while content := _FILE_CONTENT.match(raw, position, position + _SLICE):
+            position = content.end()
+            await asyncio.sleep(0)
+        if raw.startswith(b'"', position):
+            kept.append(raw[taken:begin])
+            taken = position
+    kept.append(raw[taken:])
+    return b"".join(kept)
 
 
 def _check_ended(done: TurnDone) -> None:
