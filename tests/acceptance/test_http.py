@@ -120,7 +120,8 @@ async def test_http_requires_a_token_where_a_secret_is_set(start: StartServer) -
         status, _, body = await get(server, path)
         assert (status, json.loads(body)["error"]["code"]) == (401, "not_authenticated")
         if path != "/metrics":
-            assert (await get(server, path, Authorization=bearer))[0] == 200
+            for header in (bearer, bearer.replace("Bearer ", "bearer  ")):
+                assert (await get(server, path, Authorization=header))[0] == 200
     assert json.loads((await get(server, "/v1/companions", Authorization=bearer))[2]) == []
     assert (await get(server, "/healthz"))[0] == 200
 

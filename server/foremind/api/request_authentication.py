@@ -25,7 +25,6 @@ from foremind.storage.database import queue_connections_as
 #: `player`: whom the request names, as `RequestAuthenticator.player` has it.
 Caller = Literal["user", "anyone", "player"]
 
-_BEARER = "Bearer "
 _BURST_S = 4.0
 _MAX_BUCKETS = 10_000
 
@@ -152,5 +151,5 @@ def _check_own(principal: Principal, user_id: str | None) -> None:
 
 
 def _bearer_token(request: Request) -> str | None:
-    header = request.headers.get("authorization", "")
-    return header.removeprefix(_BEARER) if header.startswith(_BEARER) else None
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.lstrip(" ") if scheme.lower() == "bearer" else None

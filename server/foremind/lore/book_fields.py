@@ -186,11 +186,19 @@ def unsupported_in(fields: Mapping[str, Any]) -> list[str]:
 
 
 def texts(value: object) -> list[str]:
-    """Return the texts of a list that are not blank; of one text, those between its commas."""
+    """Return the texts of a list that are not blank; of one text, those between its commas.
+
+    A number in a list, such as a year, is the text that it is written as.
+    """
     if isinstance(value, str):
         value = _KEY_SEPARATORS.findall(value)
     parts = value if isinstance(value, list) else []
-    return [part.strip() for part in parts if isinstance(part, str) and part.strip()]
+    written = [
+        str(part).strip()
+        for part in parts
+        if isinstance(part, str | int | float) and not isinstance(part, bool)
+    ]
+    return [text for text in written if text]
 
 
 def flag(value: object, *, default: bool = False) -> bool:

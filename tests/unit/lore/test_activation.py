@@ -29,6 +29,9 @@ from tests.unit.lore.books import active, book, entry, ids, texts
         ({"selective": True, "secondary_keys": []}, "Lore.", ["a dragon"], True),
         ({"selective": True, "secondary_keys": ["cave"], "use_regex": True},
          "Lore.", ["a dragon"], True),
+        ({"keys": ["dragon", 1907]}, "Lore.", ["in 1907"], True),
+        ({"keys": [1907, True, None]}, "Lore.", ["true or none of 190"], False),
+        ({"selective": True, "secondary_keys": [1907]}, "Lore.", ["a dragon in 1907"], True),
         # decorators on keys
         ({}, "@@additional_keys cave,den\nLore.", ["a dragon"], False),
         ({}, "@@additional_keys cave,den\nLore.", ["a dragon's den"], True),
