@@ -3,10 +3,12 @@
 import pytest
 from playwright.async_api import Page, expect
 
+from foremind.domain.companion import CompanionFile
 from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.acceptance.demo import (
     ASKED,
     SAID,
+    enter,
     opened,
     say,
 )
@@ -14,6 +16,13 @@ from tests.conftest import StartServer
 
 _COLOUR = "(bulb) => getComputedStyle(bulb).backgroundColor"
 _TROUBLE = "rgb(164, 55, 42)"
+_ROOM_FOR_HINT = """(input) => {
+  const style = getComputedStyle(input);
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = style.font;
+  const padding = parseFloat(style.paddingLeft) + parseFloat(style.paddingRight) + 20; // its cross
+  return [input.clientWidth - padding, pen.measureText(input.placeholder).width];
+}"""
 _MARKUP = """*She nods.* I **know** `x` [map](https://example.org/map)
 
 - salt
@@ -47,6 +56,31 @@ async def test_how_leaves_the_memories_their_place(
     assert story["y"] + story["height"] <= recalled["y"] + 1
     assert recalled["height"] >= 200
     await expect(page.locator("#memories li").first).to_be_in_viewport(ratio=1)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (1920, 1080), (390, 844)])
+async def test_many_companions_leave_the_head_of_the_page_readable(
+    start: StartServer, page: Page, width: int, height: int
+) -> None:
+    """The search says what it is, the name is whole, a face can be chosen, the menu is one line."""
+    await page.set_viewport_size({"width": width, "height": height})
+    server = await start()
+    for number in range(12):
+        slug = f"companion-{number}"
+        await server.app.core.stores.companions.put(CompanionFile(slug, f"Someone {number}", "x"))
+    await enter(page, server)
+    search, name = page.locator("#faces-search"), page.locator("#companion")
+    await expect(search).to_be_visible()
+    room, needed = await search.evaluate(_ROOM_FOR_HINT)
+    assert needed <= room
+    shown, needed = await name.evaluate("(name) => [name.clientWidth, name.scrollWidth]")
+    assert needed <= shown
+    await expect(page.locator("#faces button:not([hidden])").first).to_be_in_viewport(ratio=1)
+    heights = await page.locator(".menu > *").evaluate_all(
+        "(all) => all.map((a) => a.offsetHeight)"
+    )
+    assert max(heights) < 48
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 async def test_the_lamp_is_red_only_once_nothing_more_is_tried(
