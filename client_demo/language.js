@@ -4,18 +4,25 @@ const TRANSLATED = ["de", "es", "fr", "it", "ja", "ko", "pt", "zh"]; // besides 
 const UNITS = [["year", 31_536_000], ["month", 2_592_000], ["day", 86_400], ["hour", 3_600], ["minute", 60]];
 
 let language = "en";
+let region = "en"; // the language as the browser has it, such as en-GB: dates and numbers are written so
 let english = {};
 let texts = {};
 
 /** Load the texts, and put them where the document names their keys. */
 export async function speak() {
-  const wanted = navigator.languages.map((tag) => tag.toLowerCase().split("-")[0]);
-  language = wanted.find((tag) => tag === "en" || TRANSLATED.includes(tag)) ?? "en";
+  const known = (tag) => tag === "en" || TRANSLATED.includes(tag);
+  region = navigator.languages.map((tag) => tag.split("@")[0]).find((tag) => known(plain(tag))) ?? "en";
+  language = plain(region);
   [english, texts] = await Promise.all([load("en"), load(language)]);
   document.documentElement.lang = language;
   for (const element of document.querySelectorAll("[data-text]")) element.textContent = say(element.dataset.text);
   for (const element of document.querySelectorAll("[data-label]")) element.setAttribute("aria-label", say(element.dataset.label));
   for (const element of document.querySelectorAll("[data-hint]")) element.placeholder = say(element.dataset.hint);
+}
+
+/** The language of a tag. */
+function plain(tag) {
+  return tag.toLowerCase().split("-")[0];
 }
 
 async function load(name) {
@@ -46,16 +53,16 @@ export function failure(error) {
   return say("failed", { why: error instanceof TypeError ? say("unreachable") : error.message });
 }
 
-/** A number, as the language writes it. */
+/** A number, as the language writes it there. */
 export function number(value) {
-  return value.toLocaleString(language);
+  return value.toLocaleString(region);
 }
 
 /** How long ago a moment was, in words. */
 export function ago(moment) {
   const seconds = (Date.now() - Date.parse(moment)) / 1000;
   const [unit, length] = UNITS.find(([, each]) => seconds >= each) ?? ["minute", 60];
-  return new Intl.RelativeTimeFormat(language, { numeric: "auto" }).format(-Math.round(seconds / length), unit);
+  return new Intl.RelativeTimeFormat(region, { numeric: "auto" }).format(-Math.round(seconds / length), unit);
 }
 
 /** Milliseconds in few digits. */
@@ -65,12 +72,12 @@ export function milliseconds(ms) {
 }
 
 function fixed(number, digits) {
-  return number.toLocaleString(language, { minimumFractionDigits: digits, maximumFractionDigits: digits, useGrouping: false });
+  return number.toLocaleString(region, { minimumFractionDigits: digits, maximumFractionDigits: digits, useGrouping: false });
 }
 
-/** A moment, as the language writes it. */
+/** A moment, as the language writes it there. */
 export function moment(text, options = { dateStyle: "medium", timeStyle: "short" }) {
-  return new Intl.DateTimeFormat(language, options).format(new Date(text));
+  return new Intl.DateTimeFormat(region, options).format(new Date(text));
 }
 
 /** Who said what is remembered, or that nobody did: a game reported it. */

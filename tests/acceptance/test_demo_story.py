@@ -301,6 +301,7 @@ async def test_screen_readers_are_told_of_states_and_not_of_keys(
         ("de-AT", "de", "Wer spricht?"),
         ("zh-CN", "zh", "是谁在说话？"),
         ("nl-NL", "en", "Who is speaking?"),
+        ("en-GB", "en", "Who is speaking?"),
     ],
 )
 async def test_the_page_is_in_the_browsers_language(
@@ -322,6 +323,10 @@ async def test_the_page_is_in_the_browsers_language(
     about = page.locator("#memories li small").first
     await expect(about).to_contain_text(texts["sample.mark"])
     await expect(about).to_contain_text({"de": "vor 12 Tagen", "zh": "12天前"}.get(language, "12"))
+    if locale == "en-GB":
+        await page.locator("#open-panel").click()
+        sessions = page.locator("#layers details", has_text="Sessions")
+        await expect(sessions).to_contain_text(re.compile(r"\b\d\d? \w{3,4} 20\d\d\b"))
 
 
 async def test_a_new_server_of_ones_own_has_companions_with_pasts(

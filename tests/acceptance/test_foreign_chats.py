@@ -47,7 +47,13 @@ async def test_chats_are_imported_and_recalled_with_their_dates(
             w, "import", str(chat), "--companion", "wren", "--user", "eve"
         )
         assert status == 0, output
-        assert "Imported 3 turns in 1 sessions of SillyTavern." in output
+        assert "Imported 3 turns in 1 session of SillyTavern." in output
+        dump = tmp_path / "mem0.json"
+        dump.write_text(json.dumps({"results": MEM0}))
+        status, output = await foremind(
+            w, "import", str(dump), "--companion", "wren", "--user", "fay"
+        )
+        assert "Imported 2 memories of mem0." in output, output
         status, output = await foremind(w, "import", __file__, "--companion", "wren")
         assert status == 1
         assert "expected a chat of SillyTavern" in output
@@ -67,6 +73,8 @@ async def test_chats_are_imported_and_recalled_with_their_dates(
             ("cy", "Has a dog called Bo", "2024-05-01"),
             ("cy", "Lives in Lisbon", "2024-06-01"),
             ("eve", "Bo is my dog.", "2023-06-19"),
+            ("fay", "Has a dog called Bo", "2024-05-01"),
+            ("fay", "Lives in Lisbon", "2024-06-01"),
         ]
         waiting = await owner.fetchval(
             "SELECT count(*) FROM background_steps WHERE step = 'ingest'"

@@ -152,6 +152,12 @@ async def test_the_embedded_database_survives_restarts(settings: Settings, tmp_p
             await client.open_session("wren", user_id="ana", name="Ana")
             await client.send("I promise to call my boat Zephyrine")
             await client.expect("response.done")
+        command = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "foremind", "db", "status",
+            env=os.environ | {"FOREMIND_DATA_DIR": str(folder)}, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, said = await command.communicate()
+        assert (command.returncode, said) == (0, b"")  # it starts nothing: the server has
         assert await server.stop(signal.SIGINT) == 0
         await server.start()
         assert f"Starting the embedded PostgreSQL in {folder} ..." in server.said

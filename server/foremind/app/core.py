@@ -157,9 +157,10 @@ async def database_url(
     if settings.database_url is not None:
         yield settings.database_url.reveal()
         return
-    exists = EmbeddedPostgres(settings.data_dir).folder.exists()
-    begin_with = "Starting the" if exists else "Creating an"
-    say(f"{begin_with} embedded PostgreSQL in {settings.data_dir.absolute()} ...")
+    embedded = EmbeddedPostgres(settings.data_dir)
+    if not embedded.running():  # a server's serves commands, too
+        begin_with = "Starting the" if embedded.folder.exists() else "Creating an"
+        say(f"{begin_with} embedded PostgreSQL in {settings.data_dir.absolute()} ...")
     async with embedded_postgres(settings.data_dir, supervisor, clock) as url:
         yield url
 

@@ -39,6 +39,12 @@ def import_chats(
 
     past = run(write())
     turns, sessions = len(past.export.turns), len(past.export.sessions)
-    print(f"Imported {turns} turns in {sessions} sessions of {past.program}.")
+    read = f"{_count(turns, 'turn')} in {_count(sessions, 'session')}"
+    print(f"Imported {read if sessions else _count(turns, 'memory')} of {past.program}.")
     for notice in past.notices:
         print(f"  {notice.field}: {notice.text}")
+
+
+def _count(number: int, noun: str) -> str:
+    plural = f"{noun.removesuffix('y')}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
