@@ -224,9 +224,3 @@ WHERE relationship.id = $1
 ON CONFLICT (relationship_id, step, turn_id) DO UPDATE
 SET due_at = excluded.due_at, since = excluded.since, place = excluded.place,
     marks = known.marks + 1, attempts = 0, code = NULL, held_at = NULL;
-
--- name: announce
--- Notifies every server process when the transaction commits, in order.
-SELECT pg_notify('foremind_announcements', payload)
-FROM unnest($1::text[]) WITH ORDINALITY AS announcement (payload, number)
-ORDER BY number;

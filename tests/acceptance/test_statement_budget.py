@@ -30,22 +30,23 @@ class Sent:
         names = {query: name for name, query in load_queries().items()}
         names |= {as_one_read(query): name for query, name in names.items()}
         self.statements: Counter[str] = Counter()
-        self.transactions = 0
+        self.transactions = self.notifications = 0
         for statements in connections:
             within = False
             for text in statements:
                 if _OF_A_CONNECTION.search(text):
                     continue
                 self.statements[names.get(text, text.partition(";")[0])] += 1
+                self.notifications += text.count("NOTIFY ")
                 self.transactions += not within
-                within = text.startswith("BEGIN") or (within and not text.startswith("COMMIT"))
+                within = text.startswith("BEGIN") or (within and not text.endswith("COMMIT"))
 
     def per_message(self, idle: "Sent") -> dict[str, float]:
         """Return what each message took, without what idle servers send in the same time."""
         counts = {
             "statements": (self.statements - idle.statements).total(),
             "transactions": self.transactions - idle.transactions,
-            "notifications": self.statements["announce"] - idle.statements["announce"],
+            "notifications": self.notifications - idle.notifications,
         }
         return {name: count / _MESSAGES for name, count in counts.items()}
 

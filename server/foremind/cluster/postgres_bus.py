@@ -16,8 +16,7 @@ from foremind.domain.clock import Clock
 from foremind.domain.health import OK, degraded
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
-from foremind.storage.database import MAX_SILENCE_S, hold_connection
-from foremind.storage.named_queries import load_queries
+from foremind.storage.database import MAX_SILENCE_S, hold_connection, quoted
 
 _CHANNEL = "foremind_announcements"
 
@@ -46,10 +45,9 @@ class PostgresBus:
     async def commit(self, raw: Any, announcements: Sequence[msgspec.Struct]) -> None:
         """Commit a transaction, which publishes what it announces."""
         encoded = [msgspec.json.encode(announcement).decode() for announcement in announcements]
-        if encoded:
-            payloads = [f"{self._publisher} {announcement}" for announcement in encoded]
-            await raw.execute(load_queries()["announce"], payloads)
-        await raw.execute("COMMIT")
+        payloads = [quoted(f"{self._publisher} {announcement}") for announcement in encoded]
+        told = [f"NOTIFY {_CHANNEL}, {payload}" for payload in payloads]
+        await raw.execute("; ".join([*told, "COMMIT"]))  # in one round trip
         self._metrics.announcements.labels("published").inc(len(encoded))
         for announcement in encoded:
             self._handle(announcement, own=True)

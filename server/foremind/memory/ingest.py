@@ -118,7 +118,12 @@ class MemoryIngester:
         return (await self._ingest(relationship_id, [request])).get(turn_id)
 
     async def ingest_turns(
-        self, relationship_id: int, turn_ids: Sequence[int], used: Sequence[int] = ()
+        self,
+        relationship_id: int,
+        turn_ids: Sequence[int],
+        used: Sequence[int] = (),
+        *,
+        embedded: bool = False,
     ) -> dict[int, MemoryAnnouncement]:
         """Score stored turns in order, and keep those that are significant.
 
@@ -128,6 +133,7 @@ class MemoryIngester:
 
         Args:
             used: memories that a reply among them was made of.
+            embedded: whether they are stored with their vectors, so that none need be read before.
 
         Returns:
             What became of the turns that still exist.
@@ -138,7 +144,9 @@ class MemoryIngester:
         announced: dict[int, MemoryAnnouncement] = {}
         for first in range(0, len(turn_ids), MAX_TURNS):
             requests = [IngestRequest(turn_id) for turn_id in turn_ids[first : first + MAX_TURNS]]
-            announced |= await self._ingest(relationship_id, requests, () if first else used)
+            announced |= await self._ingest(
+                relationship_id, requests, () if first else used, embedded=embedded
+            )
         return announced
 
     def policy_of(self, turns: TurnsToRemember) -> Policy:
@@ -165,15 +173,20 @@ class MemoryIngester:
                 self._said.pop(turn_id, None)
 
     async def _ingest(
-        self, relationship_id: int, requests: Sequence[IngestRequest], used: Sequence[int] = ()
+        self,
+        relationship_id: int,
+        requests: Sequence[IngestRequest],
+        used: Sequence[int] = (),
+        *,
+        embedded: bool = False,
     ) -> dict[int, MemoryAnnouncement]:
         """Ingest turns in one transaction; return what became of those that still exist."""
         started = self._clock.monotonic()
         turn_ids = [request.turn_id for request in requests]
         said = {turn_id: known for turn_id in turn_ids if (known := self._said.get(turn_id))}
-        if len(said) < len(turn_ids):
+        if len(said) < len(turn_ids) and not embedded:
             said = await self._read(relationship_id, turn_ids)
-        while said:
+        while said or embedded:
             vectors = {turn_id: await self._embedded(*known) for turn_id, known in said.items()}
             try:
                 async with self._store.begin_ingest(relationship_id) as transaction:
@@ -186,6 +199,7 @@ class MemoryIngester:
             except NotFound:  # deleted, with its user
                 return {}
             said = await self._read(relationship_id, turn_ids)  # corrected, renamed or erased
+            embedded = False
         else:
             return {}
         self._report(outcomes, self._clock.monotonic() - started)

@@ -180,8 +180,8 @@ class DatabaseConnection:
 
     async def show_audit_of(self, actor: str, pseudonym: str) -> None:
         """Also make the entries of an actor in any relationship's audit trail visible."""
-        await self.raw.execute(f"SET LOCAL foremind.actor = {_quoted(actor)}")
-        await self.raw.execute(f"SET LOCAL foremind.pseudonym = {_quoted(pseudonym)}")
+        await self.raw.execute(f"SET LOCAL foremind.actor = {quoted(actor)}")
+        await self.raw.execute(f"SET LOCAL foremind.pseudonym = {quoted(pseudonym)}")
 
     def announce(self, announcement: msgspec.Struct) -> None:
         """Tell every server process when the transaction commits."""
@@ -433,7 +433,7 @@ def _set_relationship(relationship_id: int) -> str:
     return f"SET LOCAL foremind.relationship = '{int(relationship_id)}'"
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """Return a string constant, whatever `standard_conforming_strings` says about backslashes."""
     return "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 

@@ -304,10 +304,11 @@ class Minds:
         if player is None:
             accounts: list[int | None] = [*world.lineage]
         else:
-            ids = [player_account(timeline, player) for timeline in world.ancestors]
+            ids = [player_account(timeline, player) for timeline in world.lineage]
             known = await self._stores.worlds.accounts(ids)
             accounts = [known.get(account) for account in ids]
-            accounts.append(await self._stores.worlds.account(world, player, met=met))
+            if accounts[-1] is None:
+                accounts[-1] = await self._stores.worlds.account(world, player, met=met)
             if accounts[-1] is None:
                 raise InvalidMessage(
                     "player: expected the id of one who is in a scene of this world, or was",
@@ -387,7 +388,7 @@ class Minds:
     async def _remember(self, mind: int) -> None:
         """Make memories of what a mind has perceived, and wait for it."""
         if turns := await self._stores.worlds.unfinished(mind):
-            await self._ingester.ingest_turns(mind, turns)
+            await self._ingester.ingest_turns(mind, turns, embedded=True)
 
 
 def _scene_of(scenes: Mapping[str, Scene], slug: str, player: str | None, asked: str) -> Scene:
