@@ -18,6 +18,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # lines of docstrings flow
 )
 app.command("serve")(serve.serve)
 app.command("embed")(serve.embed)
