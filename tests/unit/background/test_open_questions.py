@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from foremind.background.open_questions import ask_the_same, questions_to_evict
+from foremind.background.episodes import ask_the_same, questions_to_evict
 from foremind.domain.record import Details, MadeBy, Record
 
 AT = datetime(2026, 5, 20, 19, tzinfo=UTC)
