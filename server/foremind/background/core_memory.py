@@ -122,7 +122,8 @@ def core_memory_sources(
             content = "\n".join(
                 text for text in content.splitlines() if not text.startswith(_LEFT_OPEN)
             )
-        return f"{label_in(language, label)}{when}: {content}"
+        before = f"{label_in(language, label)}{when}".strip()
+        return f"{before}: {content}" if before else content
 
     of = partial(of_layer, records)
     profile = sorted(of("profile"), key=profile_order)[:_MAX_PROFILE_ENTRIES]

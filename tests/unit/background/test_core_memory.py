@@ -14,6 +14,7 @@ from foremind.background.core_memory import (
 from foremind.background.profile_extraction import usage_patterns_of
 from foremind.domain.record import Details, Record
 from foremind.domain.relationship import SessionUsage
+from foremind.llm.prompt.sections import note_line
 from foremind.text.sentences import sentence_keys, sentences_in
 
 NOW = datetime(2026, 5, 20, 19, tzinfo=UTC)
@@ -82,6 +83,13 @@ def test_recap_and_open_questions_stay_in_their_own_layers() -> None:
     assert line == "boat (20 May 2026): The boat is old.\nSettled: Sell it."
     in_german = replace(topic, content="Das Boot ist alt.\nOffen geblieben: Wer kauft es?")
     assert core_memory_sources([in_german], UTC, "en") == ["boat (20 May 2026): Das Boot ist alt."]
+
+
+def test_a_note_by_hand_without_a_kind_has_no_label() -> None:
+    """Neither there nor among the notes: a colon after nothing would be noise to a model."""
+    written = replace(note(1, "I sail on Sundays."), kind="", made_by="user")
+    assert core_memory_sources([written], UTC, "en") == ["I sail on Sundays."]
+    assert note_line(written, "Ana").text() == '- "I sail on Sundays."'
 
 
 def usage(day: int, said: int, length: int) -> SessionUsage:

@@ -196,7 +196,8 @@ def question_line(
 def note_line(record: Record, user_name: str, language: str = ENGLISH) -> QuotedLine:
     """Return a note as one line."""
     if is_manual(record.made_by):
-        return line((f"- {labelled(record.kind, language)}: ", record.content), is_manual=True)
+        kind = f"{labelled(record.kind, language)}: " if record.kind else ""
+        return line((f"- {kind}", record.content), is_manual=True)
     day = day_in_words(record.said_at)
     states = {
         key_of_words(words): day
