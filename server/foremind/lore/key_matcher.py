@@ -3,8 +3,8 @@
 The patterns are written by strangers, so they never reach Python's `re`: RE2 takes time linear in
 the text, whatever the pattern (Cox, "Regular Expression Matching in the Wild", 2010). They are as
 JavaScript writes them ("Patterns" of ECMA-262), and are translated to RE2's syntax
-(https://github.com/google/re2/wiki/Syntax). What RE2 has no word for, such as look-ahead, is left as
-it is: RE2 refuses it.
+(https://github.com/google/re2/wiki/Syntax). What RE2 has no word for, such as look-ahead, is left
+as it is: RE2 refuses it.
 """
 
 import re
