@@ -18,7 +18,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-anno
 # What a target does and how long it takes, as stated beside its name: its first line.
 TELL = @sed -n 's/^$@:.*\#\# /$@: /p' Makefile
 
-.PHONY: help setup serve demo world eval quick test lint bench capacity load replay warm background compare announcements hostile soak cluster fuzz pictures samples docs lock clean
+.PHONY: help setup serve demo world eval quick test lint bench capacity load replay warm background compare announcements hostile lives soak cluster fuzz pictures samples docs lock clean
 .DEFAULT_GOAL := serve
 
 # The environment is rebuilt only when its lock changes; the stamp is touched last.
@@ -138,6 +138,10 @@ announcements: $(VENV)/test.stamp setup  ## what announcing costs commits, by Po
 hostile: $(VENV)/test.stamp setup  ## honest typists next to attackers: make hostile HOSTILE="--attacks pings,headers"; hours; five minutes for a kind
 	$(TELL)
 	$(BIN)/python -m loadtests.hostile $(HOSTILE)
+
+lives: $(VENV)/test.stamp setup  ## random worlds, lived twice with another secret: make lives WORLDS=10000; half an hour
+	$(TELL)
+	$(BIN)/python -m tests.acceptance.two_lives --worlds $(or $(WORLDS),10000)
 
 soak: $(VENV)/test.stamp setup  ## typists who come and go: make soak MINUTES=60; ten minutes unless told
 	$(TELL)

@@ -5,11 +5,10 @@ rolled back, asked between, and served by two processes. Whoever has not witness
 not be able to tell: prompts and logs are the same to the last byte. This lives many worlds, and
 writes what it found to `loadtests/results/noninterference.json`:
 
-    python -m tests.acceptance.two_lives --worlds 10000
+    make lives WORLDS=10000
 """
 
 import argparse
-import asyncio
 import json
 import os
 import random
@@ -27,6 +26,7 @@ import httpx2
 
 from foremind.app.configuration import load_settings
 from foremind.app.core import build_background_worker
+from foremind.cli.running import run
 from foremind.domain.relationship import relationship_id_of
 from foremind.domain.world import log_of, player_account
 from foremind.llm.model_selection import ChatModels
@@ -474,7 +474,7 @@ def _work(numbers: Sequence[int], models: Path) -> Tally:
     """Live worlds in a process that gives way to others."""
     os.nice(19 - os.nice(0))
     configure_logging(load_settings(log_level="warning"))
-    return asyncio.run(_live_alone(numbers, models))
+    return run(_live_alone(numbers, models))
 
 
 def main() -> None:
@@ -492,7 +492,9 @@ def main() -> None:
         for found in as_completed(processes.submit(_work, chunk, models) for chunk in chunks):
             tally.add(found.result())
             seconds = round(time.monotonic() - started)
-            print(f"{tally.worlds:,} worlds, {len(tally.differing)} differ, {seconds:,} s")
+            print(
+                f"{tally.worlds:,} worlds, {len(tally.differing)} differ, {seconds:,} s", flush=True
+            )
     for number, whose, given, given_other in tally.differing:
         print(f"World {number}, {whose}:\n{given}\n{given_other}")
     result = asdict(tally) | {"differing": len(tally.differing), "seconds": seconds}

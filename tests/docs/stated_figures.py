@@ -556,6 +556,17 @@ def _searches(result: Any) -> Iterator[Statement]:
     )
 
 
+def _noninterference(result: Any) -> Iterator[Statement]:
+    assert result["differing"] == 0
+    yield (
+        "docs/benchmarks.md",
+        f"in {result['worlds']:,} random worlds, lived twice with another text of one event, "
+        f"{result['differing']} of {result['prompts']:,} prompts of minds that had not witnessed "
+        f"it, or logs of players who had not, differ in a single byte; {result['noticed']:,} of "
+        "minds that had do",
+    )
+
+
 def _worlds(result: Any) -> Iterator[Statement]:
     assert result["other_witnesses"] == 0
     yield (
@@ -563,6 +574,19 @@ def _worlds(result: Any) -> Iterator[Statement]:
         f"of {result['stories']} stories, {result['leaking']} of {result['prompts']:,} prompts "
         f"hold an event that their mind did not witness; of {result['asked']:,} events that it did "
         f"and is asked about, {result['missing']} are missing",
+    )
+
+
+def _world_speed(result: Any) -> Iterator[Statement]:
+    batch, single, _, rolled, deep = result
+    saves = deep["name"].removeprefix(f"{rolled['name']}, ")
+    yield (
+        "docs/benchmarks.md",
+        f"To {batch['name']}, takes {batch['p50']:,.0f} ms, against "
+        f"{batch['baseline_p50']:,.0f} ms for nothing but a row for each witness; to "
+        f"{single['name']}, {single['p50']:.1f} ms. To {rolled['name']} takes "
+        f"{rolled['p50']:,.0f} ms, {saves} {deep['p50']:,.0f} ms, against "
+        f"{rolled['baseline_p50']:,.0f} ms to {rolled['baseline']}",
     )
 
 
@@ -581,6 +605,7 @@ STATEMENTS: dict[str, Callable[[Any], Iterator[Statement]]] = {
     "layers.json": _layers,
     "library.json": _library,
     "lore.json": _lore,
+    "noninterference.json": _noninterference,
     "replay.json": _replay,
     "scenes.json": _scenes,
     "searches.json": _searches,
@@ -589,6 +614,7 @@ STATEMENTS: dict[str, Callable[[Any], Iterator[Statement]]] = {
     "statements.json": _statements,
     "virtual_replay.json": _virtual_replay,
     "warm.json": _warm,
+    "world_speed.json": _world_speed,
     "worlds.json": _worlds,
 }
 

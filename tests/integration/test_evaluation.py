@@ -18,7 +18,7 @@ from foremind.domain.memory import Recalled
 from foremind.domain.settings.settings import Settings
 from foremind.retrieval.search import Query
 from foremind.text.tokenization import terms_of
-from foremind_eval.benchmarks import memory_search, run_benchmarks
+from foremind_eval.benchmarks import memory_search, run_benchmarks, worlds
 from foremind_eval.chart import draw, recall_bar
 from foremind_eval.cli.evaluate import read_dialogues
 from foremind_eval.dialogues import Dialogue, DialogueTurn, Question
@@ -68,6 +68,23 @@ async def test_the_search_benchmark_measures_each_beside_its_baseline(
     assert [figure.name for figure in figures] == [
         "search 40 of 80 in the process",
         "search 40 of 80 in the database",
+    ]
+    assert all(figure.p50 > 0 and figure.baseline_p50 > 0 for figure in figures)
+
+
+async def test_the_benchmark_of_worlds_measures_each_beside_its_baseline(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What is stored, and rollbacks, each of which is seen to be right; of a few minds."""
+    for size, few in (
+        ("_EVENTS", 10), ("_BATCHES", 2), ("_SINGLE", 16), ("_MINDS", 4), ("_MEMORIES", 3),
+        ("_ROLLBACKS", 2), ("_SAVES", 2),
+    ):  # fmt: skip
+        monkeypatch.setattr(worlds, size, few)
+    figures = await run_benchmarks(["worlds"], settings, tmp_path, lambda _: None)
+    assert [figure.name for figure in figures][-2:] == [
+        "roll back 4 minds of 3 memories until a prompt is right",
+        "roll back 4 minds of 3 memories until a prompt is right, after 2 saves",
     ]
     assert all(figure.p50 > 0 and figure.baseline_p50 > 0 for figure in figures)
 

@@ -10,7 +10,7 @@ import asyncpg
 import httpx2
 
 from foremind.app.core import core
-from foremind.domain.relationship import relationship_id_of
+from foremind.domain.relationship import companion_id_of, relationship_id_of, user_id_of
 from foremind.domain.settings.settings import Settings
 from foremind.storage.embedded_postgres import embedded_postgres
 from foremind.storage.named_queries import load_queries
@@ -192,7 +192,7 @@ async def _know_the_same(owner: Any, minds: int) -> None:
     """Let all minds remember what the first one does, in the database."""
     queries = load_queries()
     source = await owner.fetchval("SELECT id FROM relationships WHERE perceived_seq > 0")
-    account = source // 4194304
+    account = user_id_of(source)
     companions = await owner.fetch(
         "SELECT id FROM companions WHERE slug LIKE 'mind-%' ORDER BY id LIMIT $1", minds
     )
@@ -200,7 +200,7 @@ async def _know_the_same(owner: Any, minds: int) -> None:
         target = relationship_id_of(account, companion["id"])
         if target != source:
             await owner.fetchrow(
-                queries["copy_mind"].replace("$1, $2, companion_id", "$1, $2, $1 % 4194304"),
+                queries["copy_mind"].replace("$2, companion_id", f"$2, {companion['id']}"),
                 target, account, source,
             )  # fmt: skip
             await owner.execute(queries["copy_relationship"], source, target)
@@ -218,6 +218,6 @@ async def _copy_everything(owner: Any) -> None:
             f"copy {next(_numbers)}",
         )
         for row in await owner.fetch("SELECT id FROM relationships WHERE user_id = $1", first):
-            target = relationship_id_of(account, row["id"] % 4194304)
+            target = relationship_id_of(account, companion_id_of(row["id"]))
             await owner.fetchrow(queries["copy_mind"], target, account, row["id"])
             await owner.execute(queries["copy_relationship"], row["id"], target)
