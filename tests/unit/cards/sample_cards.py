@@ -24,7 +24,7 @@ V2: dict[str, Any] = V1 | {
     "tags": ["lighthouse", "Straße", "灯台"],
     "creator": "tests",
     "character_version": "1.1",
-    "extensions": {"depth_prompt": {"depth": 4, "prompt": "x"}, "a/b": [None, True, 0.1, -3]},
+    "extensions": {"depth_prompt": {"depth": 4, "prompt": ""}, "a/b": [None, True, 0.1, -3]},
     "character_book": {
         "entries": [
             {
