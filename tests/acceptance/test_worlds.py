@@ -11,6 +11,7 @@ from tests.acceptance.hosting import hosting, put_minds
 from tests.conftest import StartServer
 
 SECRET = "The treasure lies under the old mill"
+_FOR_JON = {"name": "look", "when": {"minds": ["jon"]}}
 
 
 def said(id_: str, text: str, actor: str, **more: Any) -> dict[str, Any]:
@@ -324,6 +325,25 @@ async def test_what_is_named_and_is_not_there_is_named(start: StartServer) -> No
             assert refused["error"]["param"] == param
         refused = await host.request("DELETE", "/events/e1", status=404)
         assert refused["error"]["param"] == "event"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/scenes/tavern", {"minds": ["mara", "jon"]}, "minds[1]"),
+        ("/scenes/tavern", {"turn_order": {"minds": ["mara", "jon"]}}, "turn_order.minds[1]"),
+        ("/actions", {"actions": [{"name": "give"}, _FOR_JON]}, "actions[1].when.minds[0]"),
+        ("/triggers", {"triggers": [_FOR_JON | {"on": "fire"}]}, "triggers[0].when.minds[0]"),
+    ],
+)
+async def test_minds_are_characters_that_there_are(
+    start: StartServer, path: str, body: dict[str, Any], param: str
+) -> None:
+    """A name that is misspelt would otherwise let nothing ever happen."""
+    server = await start()
+    async with hosting(server, "mara") as host:
+        refused = await host.request("PUT", path, body, status=400)
+        assert refused["error"]["param"] == param
 
 
 async def test_a_player_cannot_be_taken_for_a_character(start: StartServer) -> None:

@@ -1,7 +1,7 @@
 """Worlds for their game servers: clock, scenes, events, saves, and what minds are given."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
@@ -388,12 +388,8 @@ class WorldEndpoints:
         name = _hosted(request, principal)
         scene_name = _name(request.path_params["scene"], "scene")
         body = await read_json(request, SceneBody)
-        companions = self._services.views.stores.companions
-        known = await companions.named([*body.minds, *body.players])
-        for index, slug in enumerate(body.minds):
-            if slug not in known:
-                path = f"minds[{index}]"
-                raise InvalidMessage(f"{path}: expected the slug of a companion", param=path)
+        minds = {"minds": body.minds, "turn_order.minds": body.turn_order.minds}
+        known = await self._companions(minds, body.players)
         for index, player in enumerate(body.players):
             if player in known:  # what they say would be taken for what the companion says
                 path = f"players[{index}]"
@@ -469,6 +465,7 @@ class WorldEndpoints:
         body = await read_json(request, ActionsBody, _MAX_BYTES)
         await self._worlds.find(name)
         _check_names("actions", body.actions)
+        await self._companions(_minds_of("actions", body.actions))
         for index, action in enumerate(body.actions):
             path = f"actions[{index}].schema"
             if len(msgspec.json.encode(action.schema)) > _MAX_SCHEMA_BYTES:
@@ -519,6 +516,7 @@ class WorldEndpoints:
         body = await read_json(request, TriggersBody)
         await self._worlds.find(name)
         _check_names("triggers", body.triggers)
+        await self._companions(_minds_of("triggers", body.triggers))
         await self._worlds.put(name, self._clock.now(), triggers=tuple(body.triggers))
         return json_response(body)
 
@@ -698,6 +696,26 @@ class WorldEndpoints:
         await self._worlds.branch(name, body.save, body.world, self._clock.now())
         return json_response(await self._view(await self._worlds.find(body.world)))
 
+    async def _companions(
+        self, minds: Mapping[str, Sequence[str]], others: Sequence[str] = ()
+    ) -> Collection[str]:
+        """Return which slugs are those of companions.
+
+        Args:
+            minds: slugs by the field that has them.
+
+        Raises:
+            InvalidMessage: one of them is no companion's.
+        """
+        slugs = [slug for named in minds.values() for slug in named]
+        known = await self._services.views.stores.companions.named([*slugs, *others])
+        for field, named in minds.items():
+            for index, slug in enumerate(named):
+                if slug not in known:
+                    path = f"{field}[{index}]"
+                    raise InvalidMessage(f"{path}: expected the slug of a companion", param=path)
+        return known
+
     async def _clock_of(self, name: str, now: datetime) -> WorldClock:
         try:
             return (await self._worlds.find(name)).clock
@@ -780,6 +798,13 @@ def _check_names(field: str, declared: Sequence[Action | Trigger]) -> None:
         if name in names[:index]:
             path = f"{field}[{index}].name"
             raise InvalidMessage(f"{path}: expected one that is not used twice", param=path)
+
+
+def _minds_of(field: str, declared: Sequence[Action | Trigger]) -> dict[str, Sequence[str]]:
+    """Return the minds to which actions or triggers are limited, by the field that has them."""
+    return {
+        f"{field}[{index}].when.minds": entry.when.minds for index, entry in enumerate(declared)
+    }
 
 
 def moment(given: Moment, path: str) -> datetime:

@@ -362,7 +362,7 @@ class Connection:
                 case NotAuthenticated():
                     self._outbox.close(NOT_AUTHENTICATED, "not authenticated")
                 case NotAllowed() | NotFound():
-                    self._outbox.close(NOT_ALLOWED, "companion not allowed")
+                    self._outbox.close(NOT_ALLOWED, "companion or world not allowed")
                 case Overloaded():
                     self._outbox.close(OVER_LIMIT, "too many sessions")
                 case RateLimited():

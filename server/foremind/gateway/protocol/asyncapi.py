@@ -227,9 +227,9 @@ EXAMPLES: dict[type[msgspec.Struct], msgspec.Struct] = {
 
 _CLOSE_CODES = """
 Close codes: 1009 frame over 64 KiB, a JSON escape counted as two bytes; 4400 not this protocol;
-4401 no valid token, or no session.open within 10 s; 4403 origin or companion not allowed; 4408
-heartbeat lost; 4409 replaced by a newer connection of the session; 4413 reading too slowly; 4421
-served by another gateway, see session.redirect; 4429 over a limit; 4503 draining, reconnect.
+4401 no valid token, or no session.open within 10 s; 4403 origin, companion or world not allowed;
+4408 heartbeat lost; 4409 replaced by a newer connection of the session; 4413 reading too slowly;
+4421 served by another gateway, see session.redirect; 4429 over a limit; 4503 draining, reconnect.
 Do not reconnect after 4400, 4403 or 4409; after 4401 reconnect only with a fresh token.
 """
 
