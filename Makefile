@@ -108,7 +108,7 @@ capacity: eval  ## what 1,000 to 500,000 players need and cost, held against mea
 	$(TELL)
 	$(BIN)/foremind bench capacity --check --out loadtests/results/capacity.json
 
-load: $(VENV)/test.stamp setup  ## typists on one server, one to one and in scenes; the report goes to loadtests/results/; four minutes
+load: $(VENV)/test.stamp setup  ## typists on one server, one to one, in scenes and in crowds; the report goes to loadtests/results/; seven minutes
 	$(TELL)
 	$(BIN)/python -m loadtests.load
 

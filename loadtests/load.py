@@ -1,4 +1,4 @@
-"""`make load`: typists on a new server, each with a companion and then in scenes with four.
+"""`make load`: typists on a new server: with a companion each, in scenes of four, and of fifty.
 
 A report is written to loadtests/results/.
 """
@@ -21,7 +21,7 @@ from foremind_eval.seeding import put_minds
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-_MINDS = ("ada", "ben", "cleo", "dora")  # before `wren`, by their names
+_MINDS, _CROWD = 4, 50  # of a scene; those of a crowd are in one scene alone
 
 
 def main() -> None:
@@ -37,28 +37,36 @@ def main() -> None:
         "typists": options.typists,
         "seconds": options.seconds,
         "scenes": options.scenes,
-        "one_to_one": _load(settings, options, scenes=0),
-        "in_scenes": _load(settings, options, scenes=options.scenes),
+        "minds": options.scenes * _CROWD,
+        "one_to_one": _load(settings, options, 0, 0),
+        "in_scenes": _load(settings, options, options.scenes, _MINDS),
+        "in_crowds": _load(settings, options, options.scenes, _CROWD),
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "load.json").write_text(json.dumps(report, indent=2) + "\n")
     text = _markdown(report)
     (RESULTS / "load.md").write_text(text)
     print(text)
-    parts = (report["one_to_one"], report["in_scenes"])
+    parts = (report["one_to_one"], report["in_scenes"], report["in_crowds"])
     if any(figure["errors"] for part in parts for figure in part["figures"].values()):
         sys.exit("There were errors.")
 
 
-def _load(settings: Settings, options: argparse.Namespace, scenes: int) -> dict[str, Any]:
+def _load(
+    settings: Settings, options: argparse.Namespace, scenes: int, minds: int
+) -> dict[str, Any]:
     """Run typists on a new server; return what was measured."""
     with tempfile.TemporaryDirectory(prefix="load-", dir=settings.data_dir) as scratch:
         path = Path(scratch) / "report.json"
         fresh = settings.in_scratch(Path(scratch))
-        asyncio.run(_seed(fresh))
+        asyncio.run(_seed(fresh, scenes * minds))
         with running_server(fresh) as (url, process):
             before = cpu_s(process)
-            variables = {"FOREMIND_LOAD_REPORT": str(path), "FOREMIND_SCENES": str(scenes)}
+            variables = {
+                "FOREMIND_LOAD_REPORT": str(path),
+                "FOREMIND_SCENES": str(scenes),
+                "FOREMIND_MINDS": str(minds),
+            }
             _run_locust(url.removesuffix("/v1/ws"), options.typists, options.seconds, variables)
             spent = cpu_s(process) - before
         report: dict[str, Any] = json.loads(path.read_text())
@@ -66,9 +74,9 @@ def _load(settings: Settings, options: argparse.Namespace, scenes: int) -> dict[
     return report | {"cpu_ms_per_message": round(spent / sent * 1000, 1)}
 
 
-async def _seed(settings: Settings) -> None:
-    async with core(settings) as parts:
-        await put_minds(parts, _MINDS)
+async def _seed(settings: Settings, minds: int) -> None:
+    async with core(settings) as parts:  # their names come before that of `wren`
+        await put_minds(parts, (f"mind-{number:04}" for number in range(minds)))
 
 
 def _run_locust(host: str, typists: int, seconds: int, variables: dict[str, str]) -> None:
@@ -84,10 +92,12 @@ def _markdown(report: dict[str, Any]) -> str:
         "",
         f"`make load`: {report['typists']} typists for {report['seconds']} seconds on one "
         "machine, client and server on the same two cores, with the offline model; first each with "
-        f"one companion, then in {report['scenes']} scenes with four minds each.",
+        f"one companion, then in {report['scenes']} scenes with {_MINDS} minds each, then in as "
+        f"many with {_CROWD} each, {report['minds']:,} in all.",
         "",
         *_table("One to one", report["one_to_one"]),
         *_table("In scenes", report["in_scenes"]),
+        *_table("In crowds", report["in_crowds"]),
     ]
     return "\n".join(lines)
 

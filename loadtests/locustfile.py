@@ -6,9 +6,9 @@ They talk with the companion that FOREMIND_COMPANION names, by default `wren`. F
 the tokens for a server that requires them, separated by commas: typists take turns at them, and
 those with the same one are one user, whose rates and sessions are limited.
 
-FOREMIND_SCENES, a number, lets them meet in so many scenes of the world `load` instead, with up to
-four of the server's companions in each; a server that requires tokens wants one of scope `world`
-first.
+FOREMIND_SCENES, a number, lets them meet in so many scenes of the world `load` instead, each with
+FOREMIND_MINDS (4) of the server's companions, in turn; a server that requires tokens wants one of
+scope `world` first.
 
 `make load` starts a server for this and writes a report. Locust runs on gevent, so the client is
 websocket-client; Foremind's own needs asyncio.
@@ -37,7 +37,7 @@ _numbers = itertools.count()
 _COMPANION = os.environ.get("FOREMIND_COMPANION") or "wren"
 _TOKENS = [token for token in os.environ.get("FOREMIND_TOKEN", "").split(",") if token]
 _SCENES = int(os.environ.get("FOREMIND_SCENES") or 0)
-_MAX_MINDS = 4  # in a scene
+_MINDS = int(os.environ.get("FOREMIND_MINDS") or 4)  # in a scene
 _outcomes: Counter[str] = Counter()
 _times: defaultdict[str, list[float]] = defaultdict(list)  # bounded by the length of the run
 
@@ -165,12 +165,15 @@ def make_scenes(environment: Any, **_: Any) -> None:
     if not _SCENES:
         return
     known = _ask(environment.host, "GET", "/v1/companions")
-    minds = [companion["slug"] for companion in known][:_MAX_MINDS]
+    slugs = [companion["slug"] for companion in known]
     _ask(environment.host, "PUT", "/v1/worlds/load", {})
     typists = range(environment.parsed_options.num_users)
     for scene in range(_SCENES):
         players = [f"typist-{number}" for number in typists if number % _SCENES == scene]
-        body = {"players": players, "minds": minds}
+        minds = [
+            slugs[number % len(slugs)] for number in range(scene * _MINDS, (scene + 1) * _MINDS)
+        ]
+        body = {"players": players, "minds": sorted(set(minds))}
         _ask(environment.host, "PUT", f"/v1/worlds/load/scenes/scene-{scene}", body)
 
 

@@ -5,6 +5,10 @@ SELECT id, slug, name, greeting, persona, settings, version, false AS retired,
         THEN jsonb_build_object('nickname', card -> 'nickname') END AS card
 FROM companions WHERE retired_at IS NULL ORDER BY slug;
 
+-- name: companion_names
+-- Lists what companions that are not retired are called, by slug.
+SELECT slug, name FROM companions WHERE retired_at IS NULL ORDER BY slug;
+
 -- name: find_companion
 -- Finds a companion by slug.
 SELECT id, slug, name, greeting, persona, settings, card, version,

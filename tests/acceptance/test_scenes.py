@@ -155,6 +155,27 @@ async def test_the_first_answer_finds_its_context_prepared(start: StartServer) -
         assert await sent(ana, "m5", "Wren, who is the miller?") == ("refreshed", "wren")
 
 
+async def test_players_are_told_what_they_witness_wherever_it_happens(start: StartServer) -> None:
+    """Also if it happens in another scene than the one that they are in."""
+    server = await start()
+    async with hosting(server, "mara") as host:
+        await host.scene("tavern", players=["ana"], minds=["mara"])
+        await host.scene("cellar", players=["bo"], minds=[])
+        ana, bo = await join(server, "ana"), await join(server, "bo", "cellar")
+        told = {"type": "event", "scene": "tavern"}
+        await host.report(told | {"id": "e1", "text": "A window broke"})
+        assert (await until(ana, "scene.event"))[-1]["id"] == "e1"
+        await host.report(
+            told | {"id": "e2", "text": "A bell rang", "audience": ["bo"]},
+            told | {"id": "e3", "text": "Bo drops a cup", "actor": "bo"},
+            {"id": "e4", "type": "event", "text": "It thundered"},
+        )
+        heard = [(await until(bo, "scene.event"))[-1]["id"] for _ in range(3)]
+        assert heard == ["e2", "e3", "e4"]
+        heard = [(await until(ana, "scene.event"))[-1]["id"] for _ in range(2)]
+        assert heard == ["e3", "e4"]
+
+
 @pytest.mark.parametrize("mind", ["world", None])
 async def test_a_mind_is_asked_the_same_whether_it_was_typed_to_or_not(
     start: StartServer, mind: str | None

@@ -24,7 +24,7 @@ the working directory; the environment wins.
 - A wrong value or an unknown name stops the server at startup, with one line that says which.
 - Besides the settings, only `FOREMIND_LLM_KEY_…` (keys of [companions](hosting.md#companions)),
   `FOREMIND_TEST_…`, and what clients and load tests read (`FOREMIND_TOKEN`, `FOREMIND_COMPANION`,
-  `FOREMIND_URL`, `FOREMIND_SCENES`, `FOREMIND_LOAD_REPORT`) may have the prefix.
+  `FOREMIND_URL`, `FOREMIND_SCENES`, `FOREMIND_MINDS`, `FOREMIND_LOAD_REPORT`) may have the prefix.
 
 Many settings can also be set for [one companion, one relationship or one
 turn](layers.md#settings-of-one-companion-one-relationship-one-turn).

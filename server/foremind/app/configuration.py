@@ -26,6 +26,7 @@ OTHER_VARIABLES = frozenset(
         "FOREMIND_COMPANION",
         "FOREMIND_URL",
         "FOREMIND_SCENES",
+        "FOREMIND_MINDS",
         "FOREMIND_LOAD_REPORT",
     }
 )

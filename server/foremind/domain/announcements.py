@@ -150,11 +150,13 @@ class UserErased(msgspec.Struct, frozen=True, tag="user_erased"):
 class WorldChanged(msgspec.Struct, frozen=True, tag="world"):
     """Something happened in a world, or somebody came or left.
 
-    `version` is that of its rules and scenes; -1 if they are to be looked at anyway.
+    `version` is that of its rules and scenes; -1 if they are to be looked at anyway. If only those
+    who are in some scenes witness what happened, `scenes` has them.
     """
 
     world: str
     version: int = -1
+    scenes: tuple[str, ...] = ()
 
 
 class RelationshipDeleted(msgspec.Struct, frozen=True, tag="deleted"):

@@ -134,6 +134,11 @@ class Scene:
     positions: Mapping[str, Sequence[float]] = field(default_factory=dict)
     turn_order: TurnOrder = NATURAL_ORDER
 
+    @property
+    def members(self) -> set[str]:
+        """The players and minds that are there."""
+        return {*self.players, *self.minds}
+
     def distance(self, one: str, other: str) -> float | None:
         """Return how far two are apart; None if the position of either is not known."""
         if one in self.positions and other in self.positions:

@@ -7,6 +7,7 @@ from uuid import uuid4
 from foremind import __version__
 from foremind.auth.authority import require_host
 from foremind.auth.principal import Principal
+from foremind.domain.announcements import WorldChanged
 from foremind.domain.errors import ForemindError, InvalidMessage, NotFound, Overloaded
 from foremind.domain.session_state import NO_STATE
 from foremind.domain.turn import Trigger
@@ -127,9 +128,12 @@ class SceneSession:
         if self._sentences or not isinstance(event, ResponseSentence):
             self._stream.emit(event)
 
-    def on_change(self, version: int) -> None:
-        """Something happened in the world, whose rules and scenes are of a version: look at it."""
-        self._version = version
+    def on_change(self, change: WorldChanged) -> None:
+        """Something happened in the world: look at it, unless it was elsewhere."""
+        elsewhere = change.scenes and self.scene not in change.scenes
+        if elsewhere and change.version == self._version:
+            return
+        self._version = change.version
         self._changes += 1
         self._prefetcher.on_change()
         if self._changes == 1:

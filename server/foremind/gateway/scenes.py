@@ -151,8 +151,8 @@ class SceneWindow(Protocol):
     def emit(self, event: Event) -> None:
         """Send an event to the client."""
 
-    def on_change(self, version: int) -> None:
-        """Something happened in the world, whose rules and scenes are of a version."""
+    def on_change(self, change: WorldChanged) -> None:
+        """Something happened in the world."""
 
 
 class _Floor:
@@ -220,10 +220,10 @@ class Scenes:
     def on_announcement(self, announcement: Announcement) -> None:
         """Let the windows on a world that changed look at it; end those that may stay no longer."""
         match announcement:
-            case WorldChanged(world=world, version=version):
+            case WorldChanged(world=world):
                 self.triggers.on_change(world)
                 for window in list(self._windows.get(world, ())):
-                    window.on_change(version)
+                    window.on_change(announcement)
             case AccessRevoked() | UserErased():
                 for window in self._all():
                     _end_if_concerned(window, announcement)

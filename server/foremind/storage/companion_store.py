@@ -119,6 +119,10 @@ class CompanionStore:
         """Return all companions that are not retired, by slug; of cards only the nickname."""
         return [companion_of(row) for row in await self._database.rows("list_companions")]
 
+    async def names(self) -> dict[str, str]:
+        """Return what all companions that are not retired are called, by slug."""
+        return {row["slug"]: row["name"] for row in await self._database.rows("companion_names")}
+
     async def find(self, slug: str) -> Companion:
         """Return the companion with this slug.
 

@@ -51,6 +51,7 @@ Vector = npt.NDArray[np.float32]
 _MAX_FORGOTTEN = 200  # events that one transaction looks for
 _MAX_WITNESSES = 5000  # that one statement stores, so that reading them holds nobody up
 _MAX_COMPARED = 5000  # memories of a mind: 7 ms
+_MAX_SCENES = 8  # that an announcement names
 _MAX_PENDING = 200  # actions of a world that have no result
 _MAX_REMOVED = 1000  # of what a player witnessed or happened, at a time
 
@@ -159,9 +160,10 @@ class MindPrompt(NamedTuple):
 
 
 class Reported(NamedTuple):
-    """What happened in a world: the world as it was, its scenes, and the characters there by slug.
+    """What happened in a world: the world as it was, its scenes, and characters by slug.
 
-    `new` tells of each event whether it is: one whose id is stored changes nothing.
+    `companions` are the characters whom it concerns. `new` tells of each event whether it is: one
+    whose id is stored changes nothing.
     """
 
     world: World
@@ -999,8 +1001,11 @@ async def events_of(
 
 
 def _names(events: Sequence[NewEvent], scenes: Mapping[str, Scene]) -> list[str]:
-    """Return all names that may be those of minds."""
-    found = {mind for scene in scenes.values() for mind in scene.minds}
+    """Return all names that may be those of minds who are concerned by events."""
+    found: set[str] = set()
+    for place in {event.scene for event in events}:
+        there = [scenes[place]] if place in scenes else scenes.values()
+        found.update(mind for scene in there for mind in scene.minds)
     for event in events:
         found |= {event.actor, *event.to, *(event.audience or ())}
     return sorted(found)
@@ -1092,8 +1097,22 @@ class _EventWriter:
             await self._insert(written, time)
         if any(event.made_of for event in events):
             await self._insert_sources(events, numbers, sources)
-        connection.announce(WorldChanged(world.name, world.version))
+        connection.announce(WorldChanged(world.name, world.version, self._concerned(events)))
         return int(row["first"])
+
+    def _concerned(self, events: Sequence[NewEvent]) -> tuple[str, ...]:
+        """Return the scenes whose members alone may witness events; nothing if anybody may."""
+        members: set[str] = set()
+        for event in events:
+            if not event.scene or event.audience is not None:
+                return ()
+            there = self._scenes[event.scene].members
+            if event.actor and event.actor not in there:
+                return ()
+            members |= there
+        scenes = self._scenes.values()
+        found = [scene.name for scene in scenes if not members.isdisjoint(scene.members)]
+        return tuple(found) if len(found) <= _MAX_SCENES else ()
 
     async def _insert(self, written: Sequence[_Written], time: datetime) -> None:
         """Store events with their witnesses."""

@@ -108,6 +108,7 @@ class Minds:
         self._stores = stores
         self._context = context
         self._ingester = ingester
+        self._names = Names({})  # as they were read last
 
     async def mind(
         self,
@@ -382,8 +383,10 @@ class Minds:
 
     async def names(self) -> Names:
         """Return what players and minds are called in prompts."""
-        companions = await self._stores.companions.list()
-        return Names({companion.slug: companion.name for companion in companions})
+        minds = await self._stores.companions.names()
+        if self._names.minds != minds:
+            self._names = Names(minds)
+        return self._names
 
     async def _remember(self, mind: int) -> None:
         """Make memories of what a mind has perceived, and wait for it."""

@@ -30,6 +30,7 @@ class Names:
     """What players and minds are called in prompts; `minds` are the names of minds by slug."""
 
     def __init__(self, minds: Mapping[str, str]) -> None:
+        self.minds = minds
         self._minds = {slug: flat(name) for slug, name in minds.items()}
         self._of_minds = {" ".join(_words(name)) for name in minds.values()}
 

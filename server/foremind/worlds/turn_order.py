@@ -68,11 +68,13 @@ def _words(text: str) -> list[str]:
 def _named_in(text: str, present: Mapping[str, str]) -> list[str]:
     """Return whose names a text has, in their order."""
     words = _words(text)
+    said = frozenset(words)
     places: dict[str, int] = {}
     for slug, name in present.items():
         whole = _words_of_name(name)
         for called in (whole, whole[:1]):  # by the whole name, or the first one
-            starts = range(len(words) - len(called) + 1) if called else ()
+            may_be = called and called[0] in said
+            starts = range(len(words) - len(called) + 1) if may_be else ()
             found = next((at for at in starts if words[at : at + len(called)] == called), None)
             if found is not None:
                 places.setdefault(slug, found)
