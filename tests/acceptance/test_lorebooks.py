@@ -153,6 +153,29 @@ async def test_positions_and_depths_are_where_the_card_says(start: StartServer) 
         )
 
 
+@pytest.mark.parametrize("book", [None, {"entries": [LIGHTHOUSE]}], ids=["alone", "beside lore"])
+async def test_a_note_of_sillytavern_stands_at_its_depth(
+    start: StartServer, book: dict[str, Any] | None
+) -> None:
+    """Whether there is a lorebook or not; its depth is four if it says none."""
+    for note, depth, role in (
+        ({"prompt": "{{char}} speaks of the sea.", "depth": 1, "role": "user"}, 1, "user"),
+        ({"prompt": "{{char}} speaks of the sea.", "role": "nobody"}, 4, "system"),
+        ({"prompt": " ", "depth": 0, "role": "system"}, None, None),
+    ):
+        async with world(start, model=False) as w:
+            path = f"http://127.0.0.1:{w.server.port}/v1/admin/companions/wren/card"
+            data = {"name": "Wren", "description": "You are Wren.", "character_book": book}
+            card = {"spec": "chara_card_v2", "data": data | {"extensions": {"depth_prompt": note}}}
+            async with httpx2.AsyncClient(timeout=PATIENCE, params={"user": "ana"}) as http:
+                stored = await http.put(path, json=card)
+            assert (stored.status_code, stored.json()["notices"]) == (200, [])
+            await w.talk("Hello")
+            entries = (await w.context("Nothing"))["lore"]["entries"]
+            shown = [(entry["text"], entry["depth"], entry["role"]) for entry in entries]
+            assert shown == ([] if depth is None else [("Wren speaks of the sea.", depth, role)])
+
+
 async def test_the_context_view_shows_lore_by_entry(start: StartServer) -> None:
     """What is active, what did not fit, and what cannot work."""
     entries = [

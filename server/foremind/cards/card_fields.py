@@ -57,10 +57,6 @@ _V3_FIELDS = (
     "creation_date", "modification_date",
 )  # fmt: skip
 _ORIGINAL = re.compile(r"\{\{original\}\}", re.IGNORECASE)
-_NO_DEPTH_PROMPT = (
-    "not supported: the character's note of SillyTavern is in no prompt; a constant entry of the "
-    "lorebook at a depth, or post_history_instructions, would be"
-)
 _START = re.compile(r"<START>", re.IGNORECASE)
 
 
@@ -88,9 +84,6 @@ def mended_card(card: Mapping[str, Any], path: str, notices: list[Notice]) -> di
     if not isinstance(card.get("extensions"), dict | None):
         mended["extensions"] = {}
         notices.append(Notice("extensions", "expected an object: left out"))
-    note = (mended.get("extensions") or {}).get("depth_prompt")
-    if isinstance(note, dict) and _text(note, "prompt").strip():
-        notices.append(Notice("extensions.depth_prompt", _NO_DEPTH_PROMPT))
     book = card.get("character_book")
     if not isinstance(book, dict | None):
         entries = book if isinstance(book, list) and any(book) else None

@@ -154,6 +154,8 @@ MAX_KEY_CHARS = 200
 MAX_SCAN_DEPTH = 100  # messages; more are scanned as if this many were asked for
 MAX_REMEMBERING = 50  # entries whose earlier matches are looked up; further ones are not kept
 DEFAULT_SCAN_DEPTH = 4  # messages, the draft included, if the book states none
+_NOTE_DEPTH = 4  # of a character's note that states none, as in SillyTavern
+_FIRST = 1e9  # the priority of what is left out last
 _MAX_NAME_CHARS = 100
 _COMMENT = re.compile(r"\{\{(?://|comment:)[^{}]*\}\}", re.IGNORECASE)
 _HIDDEN_KEY = re.compile(r"\{\{hidden_key:([^{}]*)\}\}", re.IGNORECASE)
@@ -256,12 +258,19 @@ class Lorebook:
         )
 
     @classmethod
-    def parse(cls, document: Mapping[str, Any], character: str = "", user: str = "") -> "Lorebook":
+    def parse(
+        cls,
+        document: Mapping[str, Any],
+        character: str = "",
+        user: str = "",
+        note: Mapping[str, Any] | None = None,
+    ) -> "Lorebook":
         """Read the `character_book` of a card, or a lorebook that is exported alone.
 
         Args:
             character: whom {{char}} stands for in keys.
             user: whom {{user}} stands for in keys; if empty, nobody, and they match nothing.
+            note: another entry, as `character_note_in` returns it.
 
         Raises:
             InvalidMessage: it exceeds a bound; names the field.
@@ -273,7 +282,7 @@ class Lorebook:
                 f"character_book.entries: expected at most {MAX_ENTRIES}",
                 param="character_book.entries",
             )
-        return _Reader(book, character, user).read(listed)
+        return _Reader(book, character, user).read(listed if note is None else [*listed, note])
 
     def notices(self) -> list[Notice]:
         """Return what does not work, or not as SillyTavern does it, by field."""
@@ -311,13 +320,35 @@ def lorebook_in(card: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return book if isinstance(book, Mapping) and book.get("entries") else {}
 
 
+def character_note_in(card: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return SillyTavern's character's note in the `data` of a card, as an entry of a lorebook.
+
+    It stands in every prompt, at its depth.
+    """
+    extensions = None if card is None else card.get("extensions")
+    note = extensions.get("depth_prompt") if isinstance(extensions, Mapping) else None
+    text = note.get("prompt") if isinstance(note, Mapping) else None
+    if note is None or not isinstance(text, str) or not text.strip():
+        return None
+    depth = number(note.get("depth"))
+    role = note.get("role")
+    return {
+        "id": "depth_prompt",
+        "keys": [],
+        "constant": True,
+        "priority": _FIRST,
+        "content": f"@@depth {_NOTE_DEPTH if depth is None else max(0, int(depth))}\n"
+        f"@@role {role if role in _ROLES else 'system'}\n{text}",
+    }
+
+
 def check_lorebook(card: Mapping[str, Any] | None) -> list[Notice]:
     """Return what of the lorebook in a card does not work, or is not supported.
 
     Raises:
         InvalidMessage: it exceeds a bound; names the field.
     """
-    return Lorebook.parse(lorebook_in(card)).notices()
+    return Lorebook.parse(lorebook_in(card), note=character_note_in(card)).notices()
 
 
 def with_lorebook(companion: Companion, document: Mapping[str, Any]) -> CompanionFile:

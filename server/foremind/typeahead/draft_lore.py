@@ -18,7 +18,13 @@ from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.quoted_lines import without_tags
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.lore.activation import NO_LORE, ActiveLore, ScannedMessage, activate
-from foremind.lore.lorebook import MAX_CONTENT_CHARS, NO_LOREBOOK, Lorebook, lorebook_in
+from foremind.lore.lorebook import (
+    MAX_CONTENT_CHARS,
+    NO_LOREBOOK,
+    Lorebook,
+    character_note_in,
+    lorebook_in,
+)
 from foremind.runtime.byte_bounded_cache import ByteBoundedCache
 from foremind.runtime.supervision import run_or_offload
 
@@ -29,8 +35,8 @@ _log = structlog.get_logger("foremind.lore")
 
 
 def has_lorebook(companion: Companion) -> bool:
-    """Return whether a companion's card has a lorebook with entries."""
-    return bool(lorebook_in(companion.card))
+    """Return whether a companion's card has entries of lore."""
+    return bool(lorebook_in(companion.card) or character_note_in(companion.card))
 
 
 class Lorebooks:
@@ -76,7 +82,8 @@ class Lorebooks:
 
 def _parse(companion: Companion, user: str) -> Lorebook:
     try:
-        book = Lorebook.parse(lorebook_in(companion.card), character_name(companion), user)
+        card, name = companion.card, character_name(companion)
+        book = Lorebook.parse(lorebook_in(card), name, user, character_note_in(card))
     except InvalidMessage as error:  # a card is checked when it is stored, perhaps by older bounds
         _log.warning("lorebook.unusable", companion=companion.slug, param=error.param)
         return NO_LOREBOOK

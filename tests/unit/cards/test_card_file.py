@@ -133,14 +133,6 @@ def test_a_lorebook_by_itself_is_known_by_its_entries(file: bytes, is_lorebook: 
     assert is_lorebook or "name" in card.data
 
 
-def test_a_note_of_sillytavern_is_named() -> None:
-    """It is in no prompt, which an author should hear of, unless it says nothing."""
-    note = {"depth_prompt": {"prompt": "Speak of the sea.", "depth": 4, "role": "system"}}
-    card = read_card(document(V2 | {"extensions": note}))
-    assert card.data["extensions"] == note
-    assert [notice.field for notice in card.notices] == ["extensions.depth_prompt"]
-
-
 @pytest.mark.parametrize(
     ("given", "mended"),
     [
