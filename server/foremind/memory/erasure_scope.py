@@ -22,7 +22,7 @@ Key = TypeVar("Key", bound=Hashable)
 # whole session occur nowhere else by accident.
 _FEW_TURNS = 20
 # Terms that identify something by themselves: capitalised inside a sentence, or with digits.
-_IDENTIFIERS = re.compile(r"(?<=[^\W\d_A-Z,;:] )[A-Z][\w'’-]+|\w*\d[\w.,:]*")
+_IDENTIFIERS = re.compile(r"(?<=[^\W\d_A-Z,;:] )[A-Z][\w'’-]+|(?<!\w)[^\W\d]*+\d[\w.,:]*")
 _BATCH_SIZE = 512  # replies whose vectors are compared at once
 
 
@@ -263,6 +263,11 @@ def _derived_replies(
     return derived
 
 
+def identifying_terms(text: str) -> set[str]:
+    """Return the terms of a text that identify something by themselves: of names and numbers."""
+    return {term for name in _IDENTIFIERS.findall(text) for term in terms_of(name)}
+
+
 def _sharing_unique_terms(
     texts: RelationshipTexts,
     turns: set[int],
@@ -277,13 +282,8 @@ def _sharing_unique_terms(
     """
     unique = _unique_terms(texts, turns, instead)
     min_shared = 1 if len(turns) <= _FEW_TURNS else 2
-    identifiers = frozenset(
-        term
-        for turn in turns
-        if turn in texts.turns
-        for name in _IDENTIFIERS.findall(texts.turns[turn].content)
-        for term in terms_of(name)
-    )
+    contents = [texts.turns[turn].content for turn in turns if turn in texts.turns]
+    identifiers = frozenset[str]().union(*map(identifying_terms, contents))
     shared = {reply.id: texts.turn_corpus.terms[reply.id] & unique for reply in replies}
     candidates = [reply for reply in replies if len(shared[reply.id]) >= min_shared]
     matches = {

@@ -24,9 +24,12 @@ _QUESTION_WORDS = {
 }
 
 
+_GAP = r".{1,200}"  # between words in order; without a bound, each is looked for from each
+
+
 def _in_order(language: Language) -> re.Pattern[str]:
     """Return a pattern of the words that ask to be told something where they stand in order."""
-    gap = r".+" if language.script in UNSPACED else r"\b.+\b"
+    gap = _GAP if language.script in UNSPACED else rf"\b{_GAP}\b"
     phrases = [
         gap.join(map(re.escape, words.split("+")))
         for words in language.request_words

@@ -11,7 +11,9 @@ from foremind.text.statements.vocabulary import SPELLINGS, pattern
 
 _FENCED = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
 _QUOTED_LINE = re.compile(r"^[ \t]*(?:>|\|).*$", re.MULTILINE)
-_CODE = re.compile(r"`[^`\n]+`|<[^<>\n]{1,200}>|\b(?:https?://|www\.)\S+|\S+@\S+\.\w+")
+_CODE = re.compile(
+    r"`[^`\n]+`|<[^<>\n]{1,200}>|\b(?:https?://|www\.)\S+|(?<!\S)\S[^\s@]*+@[^\s.]++\.\S*\w"
+)
 _APOSTROPHE = re.compile(r"(?<=\w) ?[’‘`´ʼ′＇](?=\w)")
 _PLAYED = re.compile(
     r"(?<![\w*])\*{1,3}(?=[^\s*])([^*\n]{1,500})\*{1,3}(?!\w)|(?<!\w)_(\w[^_\n]+ [^_\n]+)_"
@@ -44,7 +46,7 @@ _NOT_MY_NAME = re.compile(
     r"\b(?:that|this|it)(?:'?s not| is not| ?isn'?t) my name\W+(?:it'?s|it is|i'?m|i am)(?= \w)",
     re.I,
 )
-_TRAILING_OFF = re.compile(r"\s*(?:…|\.\.+)\s*(?=[a-z])")
+_TRAILING_OFF = re.compile(r"\s*(?<!\.)(?:…|\.\.++)\s*+(?=[a-z])")
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|\s*\n\s*|(?<=[a-z][!?])(?=[A-Z])")
 _WORD = re.compile(r"[\w'’]+(?:[-/.][\w'’]+)*")
 _ENDING = re.compile(r"(?<=\w)(?:n't|'(?:m|ve|re|ll|d))\b", re.IGNORECASE)
