@@ -4,6 +4,7 @@ Parsers hold the interpreter's lock, and a hostile file takes much time and memo
 """
 
 import asyncio
+import os
 import resource
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from typing import IO
 from foremind.domain.errors import InvalidMessage, TooLarge
 
 _MAX_BYTES = 2_000_000_000  # of memory for the program
+_NICENESS = 10  # those who type have the processor first
 _INVALID, _TOO_LARGE = 1, 3  # exit codes
 _TOO_MUCH_MEMORY = "body: expected a file that takes less memory to read"
 
@@ -60,6 +62,7 @@ def serve_reading(read: Callable[[IO[bytes], IO[bytes]], None]) -> None:
 
     Standard error says what is wrong with the file.
     """
+    os.nice(_NICENESS)
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, _MAX_BYTES))
     try:
         read(sys.stdin.buffer, sys.stdout.buffer)
