@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,11 +86,13 @@ def new(
     private_key, public_key = generate_key(kid)
     temporary = public.with_suffix(".new")
     try:
+        # Replaced atomically: a server may be reading it. Where that cannot be, nothing is made.
+        temporary.write_text(json.dumps({"keys": [*public_keys, public_key]}, indent=2) + "\n")
         private.touch(mode=0o600, exist_ok=False)
         private.write_text(json.dumps({"keys": [private_key]}, indent=2) + "\n")
-        # Replaced atomically: a server may be reading it.
-        temporary.write_text(json.dumps({"keys": [*public_keys, public_key]}, indent=2) + "\n")
         temporary.replace(public)
     except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
         raise InvalidFile(f"{error.filename}: expected a file that can be made: {error}") from None
     print(f"Key {kid}: {private} signs, {public} verifies.")

@@ -41,6 +41,14 @@ def test_unusable_files_are_named_and_left_unchanged(
     assert known.read_text("utf-8") == "a key"
 
 
+def test_no_half_of_a_pair_is_left_behind(tmp_path: Path) -> None:
+    """Where one of the two files cannot be made, neither is."""
+    for private, public in (("new.json", "nowhere/public.json"), ("nowhere/new.json", "p.json")):
+        with pytest.raises(InvalidFile, match="nowhere"):
+            new(private=tmp_path / private, public=tmp_path / public, kid="new")
+        assert list(tmp_path.iterdir()) == []
+
+
 def test_a_key_id_cannot_be_reused(tmp_path: Path) -> None:
     public = tmp_path / "public.json"
     new(private=tmp_path / "one.json", public=public, kid="same")
