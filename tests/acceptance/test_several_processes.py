@@ -160,7 +160,10 @@ async def test_a_prompt_has_nothing_that_another_process_forgot(cluster: Cluster
         await remember(first, on_first, BOAT)
         assert await reply_to(on_second, "Hello") == "[0]"
         await forget_everything(first)
-        assert await reply_to(on_second, "Hello again") == "[]"
+        answer = ""
+        while not answer:  # one that was begun before the other process heard is broken off
+            answer = await reply_to(on_second, "Hello again")
+        assert answer == "[]"
 
 
 async def test_a_prompt_has_the_turns_and_the_state_of_another_process(cluster: Cluster) -> None:

@@ -290,7 +290,8 @@ async def test_a_file_that_commands_cannot_use_is_named(tmp_path: Path, database
     ):
         code, said = await command(*words)
         assert code, words
-        assert b"missing" in said, words
+        # Lines in a frame break within a path.
+        assert b"missing" in re.sub(rb"[^!-~]+", b"", said), said
         assert b"Traceback" not in said, said
 
 
