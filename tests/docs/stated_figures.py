@@ -590,6 +590,19 @@ def _world_speed(result: Any) -> Iterator[Statement]:
     )
 
 
+def _load(result: Any) -> Iterator[Statement]:
+    scenes, crowds = result["in_scenes"], result["in_crowds"]
+    yield (
+        "docs/benchmarks.md",
+        f"In {result['scenes']} scenes with four characters each, the first word comes "
+        f"{scenes['figures']['Enter to first token']['p50_ms']:.0f} ms after Enter (p50), for "
+        f"{scenes['cpu_ms_per_message']:.0f} ms of CPU a message, and "
+        f"{result['one_to_one']['cpu_ms_per_message']:.0f} one to one; with {result['minds']:,} "
+        f"characters in them, {crowds['figures']['Enter to first token']['p50_ms']:.0f} ms and "
+        f"{crowds['cpu_ms_per_message']:.0f} ms",
+    )
+
+
 STATEMENTS: dict[str, Callable[[Any], Iterator[Statement]]] = {
     "abuse.json": _abuse,
     "announcements.json": _announcements,
@@ -604,6 +617,7 @@ STATEMENTS: dict[str, Callable[[Any], Iterator[Statement]]] = {
     "languages.json": _languages,
     "layers.json": _layers,
     "library.json": _library,
+    "load.json": _load,
     "lore.json": _lore,
     "noninterference.json": _noninterference,
     "replay.json": _replay,
