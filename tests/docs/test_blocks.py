@@ -530,7 +530,6 @@ def test_typescript_accepts_what_is_shown(
     assert result.returncode == 0, result.stdout
 
 
-@pytest.mark.usefixtures("installed")
 async def test_the_transport_serves_as_shown() -> None:
     """An application of three lines."""
     port = free_port()
@@ -546,6 +545,7 @@ async def test_the_transport_serves_as_shown() -> None:
         await process.wait()
 
 
+@pytest.mark.usefixtures("installed")
 async def test_the_npm_package_talks_in_node(
     start: StartServer,
     node: Callable[..., CompletedProcess[str]],  # noqa: F811 - the fixture
