@@ -149,16 +149,17 @@ def read_extensions(fields: Mapping[str, Any]) -> Extensions:
     )
 
 
+def depth_in(fields: Mapping[str, Any]) -> int:
+    """Return the depth that extensions or a character's note state; SillyTavern's own if none."""
+    depth = number(fields.get("depth"))
+    return _DEFAULT_DEPTH if depth is None else max(0, int(depth))
+
+
 def position_in(fields: Mapping[str, Any]) -> tuple[str | None, int, Role]:
     """Return the position that extensions state, if any, with depth and role."""
     place = number(fields.get("position"))
     if place == _AT_DEPTH:
-        depth, role = number(fields.get("depth")), number(fields.get("role"))
-        return (
-            "depth",
-            _DEFAULT_DEPTH if depth is None else max(0, int(depth)),
-            _ROLES.get(role, "system"),
-        )
+        return "depth", depth_in(fields), _ROLES.get(number(fields.get("role")), "system")
     if place in _AUTHORS_NOTE:
         return "depth", _DEFAULT_DEPTH, "system"
     stated = {0: "before_char", 1: "after_char"} | dict.fromkeys(_EXAMPLES, "after_char")

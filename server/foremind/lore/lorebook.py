@@ -27,6 +27,7 @@ from foremind.lore.book_fields import (
     Extensions,
     Role,
     book_in,
+    depth_in,
     extensions_of,
     flag,
     is_silly_tavern,
@@ -154,7 +155,6 @@ MAX_KEY_CHARS = 200
 MAX_SCAN_DEPTH = 100  # messages; more are scanned as if this many were asked for
 MAX_REMEMBERING = 50  # entries whose earlier matches are looked up; further ones are not kept
 DEFAULT_SCAN_DEPTH = 4  # messages, the draft included, if the book states none
-_NOTE_DEPTH = 4  # of a character's note that states none, as in SillyTavern
 _FIRST = 1e9  # the priority of what is left out last
 _MAX_NAME_CHARS = 100
 _COMMENT = re.compile(r"\{\{(?://|comment:)[^{}]*\}\}", re.IGNORECASE)
@@ -330,14 +330,13 @@ def character_note_in(card: Mapping[str, Any] | None) -> Mapping[str, Any] | Non
     text = note.get("prompt") if isinstance(note, Mapping) else None
     if note is None or not isinstance(text, str) or not text.strip():
         return None
-    depth = number(note.get("depth"))
     role = note.get("role")
     return {
         "id": "depth_prompt",
         "keys": [],
         "constant": True,
         "priority": _FIRST,
-        "content": f"@@depth {_NOTE_DEPTH if depth is None else max(0, int(depth))}\n"
+        "content": f"@@depth {depth_in(note)}\n"
         f"@@role {role if role in _ROLES else 'system'}\n{text}",
     }
 

@@ -1102,14 +1102,12 @@ class _EventWriter:
 
     def _concerned(self, events: Sequence[NewEvent]) -> tuple[str, ...]:
         """Return the scenes whose members alone may witness events; nothing if anybody may."""
-        members: set[str] = set()
-        for event in events:
-            if not event.scene or event.audience is not None:
-                return ()
-            there = self._scenes[event.scene].members
-            if event.actor and event.actor not in there:
-                return ()
-            members |= there
+        if any(not event.scene or event.audience is not None for event in events):
+            return ()
+        there = {name: self._scenes[name].members for name in {event.scene for event in events}}
+        if any(event.actor and event.actor not in there[event.scene] for event in events):
+            return ()
+        members = set[str]().union(*there.values())
         scenes = self._scenes.values()
         found = [scene.name for scene in scenes if not members.isdisjoint(scene.members)]
         return tuple(found) if len(found) <= _MAX_SCENES else ()
