@@ -257,6 +257,9 @@ async def test_only_clients_with_the_key_are_served(start: StartServer, settings
             assert (await http.get(url + path)).status_code == 401
         assert (await http.post(f"{url}/v1/embeddings", json={})).status_code == 401
         assert (await http.get(f"{url}/healthz")).status_code == 200
+        for scheme, status in (("Bearer", 200), ("bearer", 200), ("BEARER", 200), ("Basic", 401)):
+            headers = {"authorization": f"{scheme} a key"}
+            assert (await http.get(f"{url}/v1/models", headers=headers)).status_code == status
         server = await start(embedding_url=f"{url}/v1", embedding_key="a key")
         await tell_and_ask(server, "ana")
         assert fallbacks(server) == 0

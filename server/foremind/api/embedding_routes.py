@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from foremind.api.dependencies import read_json
+from foremind.api.request_authentication import bearer_token
 from foremind.api.responses import json_response, with_error_responses
 from foremind.domain.errors import Interrupted, InvalidMessage, NotAuthenticated, NotFound
 from foremind.retrieval.embedding.remote_backend import PRIORITY_HEADER
@@ -100,7 +101,7 @@ class _Endpoints:
             NotAuthenticated: it is missing or wrong.
         """
         key = self._services.key
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        given = bearer_token(request) or ""
         if key is not None and not hmac.compare_digest(given.encode(), key.encode()):
             raise NotAuthenticated("authorization: expected Bearer and the API key of this server")
         request.state.connection.mark_identified()

@@ -63,7 +63,7 @@ class RequestAuthenticator:
         return principal
 
     async def _principal(self, request: Request, caller: Caller) -> Principal | None:
-        token, user_id = _bearer_token(request), request.query_params.get("user")
+        token, user_id = bearer_token(request), request.query_params.get("user")
         principal: Principal | None = None
         if caller == "user":
             principal = await self._authority.authenticate_request(token, user_id)
@@ -85,7 +85,7 @@ class RequestAuthenticator:
         if request.client is not None and is_loopback(request.client.host):
             return True
         try:
-            principal = await self._authority.authenticate_token(_bearer_token(request))
+            principal = await self._authority.authenticate_token(bearer_token(request))
         except ForemindError:
             return False
         return principal.allows("metrics")
@@ -150,6 +150,7 @@ def _check_own(principal: Principal, user_id: str | None) -> None:
         )
 
 
-def _bearer_token(request: Request) -> str | None:
+def bearer_token(request: Request) -> str | None:
+    """Return the token or key that a request presents; the case of `Bearer` does not matter."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.lstrip(" ") if scheme.lower() == "bearer" else None
