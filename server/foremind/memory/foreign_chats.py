@@ -37,6 +37,7 @@ MAX_DOCUMENT = 16_000_000  # characters of JSON that are decoded at once
 MAX_ARCHIVE_BYTES = 256_000_000  # of all files of an archive, unpacked
 _HEAD_BYTES = 65_536  # by which a file is known
 _MAX_FILES = 10_000  # of an archive
+_MAX_BROKEN = 100  # places of a file that are no JSON: each takes a look at all before it
 _MAX_USER_CHARS = 64  # of a name
 _MAX_REASONS = 100  # that are listed
 _MILLISECONDS = 1e11  # since the epoch; what is less are seconds
@@ -146,10 +147,9 @@ def read_foreign(
             "of mem0" + "".join(f"; {notice.field}: {notice.text}" for notice in past.notices()),
             param="body",
         )
-    while sum(map(len, said)) > max_turns:
+    if (excess := sum(map(len, said)) - max_turns) > 0:
         past.leave_out("body", f"more than {max_turns} messages: the oldest were left out")
-        said[0] = said[0][max(1, sum(map(len, said)) - max_turns) :]
-        said = [turns for turns in said if turns]
+        said = _without_oldest(said, excess)
     name = user[0] or next((name for name, _ in past.names.most_common(1)), "") or user[1]
     export = _export(said, past.program, companion, storable(name)[:_MAX_USER_CHARS], zone, now)
     return ForeignPast(past.program, export, past.notices())
@@ -162,7 +162,7 @@ def _documents(file: bytes, past: _Past) -> Iterator[tuple[str, Any]]:
     if not is_list and text.partition("\n")[0].strip() in ("{", text) and len(text) > MAX_DOCUMENT:
         raise TooLarge(f"body: expected at most {MAX_DOCUMENT} characters of JSON", param="body")
     decoder = json.JSONDecoder(strict=False)
-    begin, read, line, number = int(is_list), 0, 1, 0
+    begin, read, line, number, broken = int(is_list), 0, 1, 0, 0
     while True:
         found = _SPACE.match(text, begin)
         begin = found.end() if found else begin
@@ -175,9 +175,11 @@ def _documents(file: bytes, past: _Past) -> Iterator[tuple[str, Any]]:
         try:
             document, begin = decoder.raw_decode(text, begin)
         except (ValueError, RecursionError):
-            past.leave_out(place, "expected JSON" + (": what follows is not read" * is_list))
+            broken += 1
+            is_end = is_list or broken > _MAX_BROKEN
+            past.leave_out(place, "expected JSON" + (": what follows is not read" * is_end))
             following = text.find("\n", begin)
-            if is_list or following < 0:
+            if is_end or following < 0:
                 return
             begin = following
         else:
@@ -193,9 +195,17 @@ def _unpacked(archive: bytes) -> Iterator[tuple[str, bytes]]:
                 for entry in opened.infolist()
                 if entry.filename.lower().endswith((".json", ".jsonl"))
             ]
-            if len(entries) > _MAX_FILES or sum(x.file_size for x in entries) > MAX_ARCHIVE_BYTES:
+            if len(entries) > _MAX_FILES:
                 raise TooLarge(
-                    f"body: expected at most {MAX_ARCHIVE_BYTES} bytes when unpacked", param="body"
+                    f"body: expected an archive of at most {_MAX_FILES} JSON files, "
+                    f"got {len(entries)}",
+                    param="body",
+                )
+            size = sum(entry.file_size for entry in entries)
+            if size > MAX_ARCHIVE_BYTES:
+                raise TooLarge(
+                    f"body: expected at most {MAX_ARCHIVE_BYTES} bytes when unpacked, got {size}",
+                    param="body",
                 )
             for entry in entries:
                 with opened.open(entry) as file:  # which gives no more than the entry claims
@@ -440,6 +450,15 @@ def _in_order(
         for begin, end in pairwise([0, *begins, len(turns)]):
             sessions.append(turns[begin:end])
     return sorted(filter(None, sessions), key=lambda turns: _at(turns[0]))
+
+
+def _without_oldest(sessions: list[list[_Said]], excess: int) -> list[list[_Said]]:
+    """Return sessions without so many of the messages at their beginning; fewer than there are."""
+    place = 0
+    while excess >= len(sessions[place]):
+        excess -= len(sessions[place])
+        place += 1
+    return [sessions[place][excess:], *sessions[place + 1 :]]
 
 
 def _at(said: _Said) -> datetime:

@@ -137,7 +137,7 @@ class ImportLimits:
         return max(MAX_CONTENT_CHARS, self.user_chars) if kind in _CONTENT else MAX_TITLE_CHARS
 
 
-_MAX_READ_S = 300.0  # files of other programs
+_MAX_READ_S = 60.0  # files of other programs; the largest that are taken need 10
 _MAX_RUNNING = 2  # imports of this process at once: each holds a file, and vectors
 _MAX_WAITING = 1  # further imports of one user
 _WAIT_TIMEOUT_S = 600.0  # as long as a large import takes

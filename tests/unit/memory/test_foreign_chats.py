@@ -311,6 +311,21 @@ def test_the_newest_messages_count() -> None:
     past = read(TAVERN, max_turns=2)
     assert [text for _, text, _ in said(past)] == ["Bo is my dog.", "Good dog."]
     assert missing(past) == ["body: more than 2 messages: the oldest were left out"]
+    days = [line(f"Day {day}.", f"2025-11-{day:02}T09:00:00Z") for day in (2, 4, 6, 6, 8)]
+    for kept in range(1, 5):
+        past = read(lines(NEW_HEADER, *days), max_turns=kept)
+        assert [turn.text for turn in past.export.turns] == [day["mes"] for day in days[-kept:]]
+
+
+def test_a_file_that_is_mostly_no_chat_is_not_read_to_its_end() -> None:
+    """Each place that is no JSON takes a look at all before it."""
+    broken = b"\n".join([b"{"] * 101)
+    past = read(TAVERN + b"\n" + broken + b"\n" + TAVERN)
+    assert len(past.export.turns) == 3
+    assert missing(past) == [
+        "line 5: expected JSON; 100 in all",
+        "line 105: expected JSON: what follows is not read",
+    ]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
@@ -347,6 +362,19 @@ def test_bombs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign_chats, "MAX_ARCHIVE_BYTES", 9_999)
     monkeypatch.setattr(foreign_chats, "MAX_DOCUMENT", 100)
     for bomb in (file.getvalue(), json.dumps({"results": ["x" * 200]}).encode()):
-        with pytest.raises(TooLarge):
+        with pytest.raises(TooLarge, match="body: expected at most"):
             read(bomb)
     assert len(read(lines(*MEM0, *MEM0)).export.turns) == 4
+
+
+def test_an_archive_of_too_many_files_is_told_how_many_it_may_have() -> None:
+    """Files that are no JSON do not count."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("chat.html", "<html>")
+        for number in range(10_001):
+            archive.writestr(f"{number}.json", b"")
+    with pytest.raises(TooLarge) as refused:
+        read(file.getvalue())
+    expected = "body: expected an archive of at most 10000 JSON files, got 10001"
+    assert (refused.value.message, refused.value.param) == (expected, "body")
