@@ -399,7 +399,7 @@ async def _until_remembered(url: str, user: str) -> None:
 
 
 async def test_the_page_for_a_browser_talks(shell: Shell, page: Page) -> None:
-    """Served as shown: typing recalls, Enter sends, the page is not reloaded."""
+    """Served as shown: typing recalls, Enter sends, what was said is there after a reload."""
     serve_page, serve = commands(block("README.md", "python3 -m http.server").text)
     game, port = serve.split()[0].partition("=")[2], str(free_port())
     shell.swaps = {"8000": port}
@@ -415,15 +415,19 @@ async def test_the_page_for_a_browser_talks(shell: Shell, page: Page) -> None:
         async with shell.serving(serve) as url:
             await eventually_async(partial(_answers, game))
             await page.goto(f"{game}/")
+            said = page.locator("#said li")
             for text in ("I promise to name my boat Zephyrine", "What will I name my boat?"):
                 await page.locator("#chat input").click()
                 await page.keyboard.type(text, delay=10)
                 await page.keyboard.press("Enter")
                 await expect(page.locator("#chat input")).to_have_value("")
-                await expect(page.locator("#reply")).not_to_be_empty()
+                await expect(said.nth(-2)).to_have_text(text)
+                await expect(said.last).not_to_be_empty()
                 await _until_remembered(url, "player-17")
-            await expect(page.locator("#reply")).to_contain_text("Zephyrine")
+            await expect(said.last).to_contain_text("Zephyrine")
             assert page.url == f"{game}/"
+            await page.reload()
+            await expect(said).to_contain_text(["I promise", "", "What will I", "Zephyrine"])
             await page.goto("about:blank")  # it would connect again
     finally:
         pages.terminate()
