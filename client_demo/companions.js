@@ -29,6 +29,7 @@ export function showFaces(companions, choose, id = "faces") {
   search.oninput = () => {
     const sought = plain(search.value);
     for (const choice of choices) choice.hidden = !plain(choice.title + " " + choice.dataset.slug).includes(sought);
+    showChosen(id);
   };
   $(id).classList.toggle("many", choices.length > MANY);
   $(id).replaceChildren(...choices);
@@ -39,7 +40,12 @@ function plain(text) {
   return text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase().trim();
 }
 
-/** Mark the face of the one that is chosen. */
+/** Mark the face of the one that is chosen, and bring it into view. */
 export function markFace(slug, id = "faces") {
   for (const choice of $(id).children) choice.ariaPressed = String(choice.dataset.slug === slug);
+  showChosen(id);
+}
+
+function showChosen(id) {
+  $(id).querySelector("[aria-pressed=true]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }

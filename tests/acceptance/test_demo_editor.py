@@ -55,6 +55,29 @@ async def companion(server: RunningServer, slug: str) -> Any:
     return await server.app.core.stores.companions.find(slug)
 
 
+async def test_of_many_companions_the_chosen_one_is_marked_and_in_view(
+    start: StartServer, page: Page
+) -> None:
+    """When the dialog is opened, and when another is chosen; also on the page."""
+    server = await start()
+    for number in range(60):
+        file = CompanionFile(f"someone-{number}", f"Someone {number}", "x")
+        await server.app.core.stores.companions.put(file)
+    await enter(page, server)
+    await page.locator("#faces-search").fill("Someone 47")
+    await page.get_by_role("button", name="Someone 47").click()
+    await expect(page.locator("#companion")).to_have_text("Someone 47")
+    await page.locator("#faces-search").fill("")
+    chosen = page.locator("#faces [aria-pressed=true]")
+    await expect(chosen).to_have_text("Someone 47")
+    await expect(chosen).to_be_in_viewport(ratio=1)
+    await page.click("#open-editor")
+    chosen = page.locator("#editor-faces [aria-pressed=true]")
+    await expect(chosen).to_have_text("Someone 47")
+    await expect(chosen).to_be_in_viewport(ratio=1)
+    assert await chosen.evaluate("(face) => getComputedStyle(face).boxShadow") != "none"
+
+
 async def test_a_companion_is_made_changed_and_retired(start: StartServer, page: Page) -> None:
     """It can be spoken with at once, and has a face."""
     server = await start()
