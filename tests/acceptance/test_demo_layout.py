@@ -193,8 +193,8 @@ async def test_the_prompt_is_shown_as_the_model_would_be_given_it(
     start: StartServer,
     page: Page,
 ) -> None:
-    """For the draft, with the reason why each memory is in it, in words."""
-    await opened(start, page)
+    """For the draft, with the reason why each memory is in it, and the weights in force."""
+    await opened(start, page, vector_weight=0.6, keyword_weight=0.4)
     await say(page, SAID)
     await expect(page.locator("#turns li.user .note")).to_have_text("remembered")
     await page.keyboard.type(ASKED)
@@ -203,6 +203,7 @@ async def test_the_prompt_is_shown_as_the_model_would_be_given_it(
     await expect(page.locator("#inspected-text")).to_contain_text(ASKED)
     await expect(shown.locator("li span")).to_have_text(SAID)
     await expect(shown.locator("li small")).to_contain_text("shares words")
+    await expect(shown).to_contain_text("Closeness in meaning counts 60%, shared words 40%.")
     await expect(shown.locator("pre").first).to_contain_text("Between tags such as <memories>")
     await expect(shown.locator("pre").last).to_contain_text(ASKED)
     await page.keyboard.press("Escape")

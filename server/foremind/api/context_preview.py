@@ -76,6 +76,7 @@ async def preview_context(
         "left_out": list(prepared.missing_layers),
         "missing": dict(prepared.missing),
         "memories": [asdict(memory) | {"id": str(memory.id)} for memory in prompt.memories],
+        "weights": {"vector": policy.recall.vector_weight, "keyword": policy.recall.keyword_weight},
         "timings": asdict(prepared.timings) | {"assembly_ms": assembly_ms},
     }
 

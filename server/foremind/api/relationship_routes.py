@@ -269,9 +269,10 @@ class RelationshipEndpoints:
         """Preview the context of a draft.
 
         Returns exactly the prompt that the language model would be given if the user sent the draft
-        now: its messages, their token counts and the token budget, the memories retrieved, what
-        every layer contributed or left out, the active entries of the companion's lorebook, and
-        timings in milliseconds. The language model is not called and nothing is stored.
+        now: its messages, their token counts and the token budget, the memories retrieved, how much
+        meaning and words weighed in finding them, what every layer contributed or left out, the
+        active entries of the companion's lorebook, and timings in milliseconds. The language model
+        is not called and nothing is stored.
         """
         resolved = await resolve_relationship(self._services, request, principal)
         draft = request.query_params.get("draft", "")
