@@ -58,6 +58,16 @@ export function number(value) {
   return value.toLocaleString(region);
 }
 
+/** A share, in percent. */
+export function percent(share) {
+  return share.toLocaleString(region, { style: "percent" });
+}
+
+/** "Ana, Bo and Mara", as the language lists them. */
+export function listed(names) {
+  return new Intl.ListFormat(region).format(names);
+}
+
 /** How long ago a moment was, in words. */
 export function ago(moment) {
   const seconds = (Date.now() - Date.parse(moment)) / 1000;

@@ -1,4 +1,4 @@
-/** The lead: whether all was ready before Enter, and how soon after it the first word came. */
+/** The lead: whether all was ready before Enter, how soon after it the first word came, and what to try. */
 
 import { $ } from "./elements.js";
 import { milliseconds, say } from "./language.js";
@@ -57,8 +57,14 @@ export class Lead {
 
   #show(key) {
     if (this.#enterAt === null) $("lead-word").hidden = true;
-    $("lead").dataset.state = key.split(".")[1];
-    const text = say(key);
-    if ($("lead-text").textContent !== text) $("lead-text").textContent = text;
+    const state = key.split(".")[1];
+    $("lead").dataset.state = state;
+    for (const [id, text] of [["lead-text", say(key)], ["lead-about", about(state)]]) if ($(id).textContent !== text) $(id).textContent = text;
   }
+}
+
+/** What happens in a state, or what to try next, for somebody who sees this for the first time. */
+function about(state) {
+  if (state === "invitation") return say($("suggestions").childElementCount ? "about.ask" : "about.tell", { name: $("companion").textContent });
+  return say(`about.${state === "begun" ? "ahead" : state}`, { panel: say("panel.title") });
 }

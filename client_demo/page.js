@@ -78,6 +78,7 @@ function opened({ companion, turns, pause_ms, limits, model: named, resumed, use
   edit(conversation.lastId === editing ? editing : null);
   const questions = $("sample-note") ? sample?.ask ?? [] : [];
   composer.suggest(questions.filter((question) => !turns.some(({ text }) => text === question)));
+  lead.idle();
   notice(model === null ? say("notice.offline", { name: companion.name }) : "");
   if (!token) askModels();
   $("open-panel").hidden = false;
@@ -316,7 +317,6 @@ async function start() {
   watchLengths();
   lamp("away");
   recalled.clear();
-  lead.idle();
   timeline.reset();
   const companions = await companionList(token);
   if (!companions) lamp("closed");
@@ -326,6 +326,7 @@ async function start() {
   const wanted = new URLSearchParams(location.search).get("companion");
   const first = companions.find((companion) => companion.slug === wanted) ?? companions[0];
   $("companion").textContent = first.name;
+  lead.idle();
   await turnTo(first.slug);
 }
 

@@ -1,5 +1,6 @@
 /** Who hears what a player says, as the server computes it: for the hint beside the draft. */
 
+import { listed, say } from "../language.js";
 import { MINDS, RANGES } from "./host.js";
 
 /** What somebody is called. */
@@ -21,14 +22,12 @@ export function hearing(positions, speaker, to, volume) {
 
 /** That in words. */
 export function hint({ reached, missed }, to, volume) {
-  if (volume === "whisper" && !to) return "Choose whom you whisper to.";
-  if (missed) return `${nameOf(missed)} is too far away to hear ${volume === "whisper" ? "a whisper" : "you"}.`;
-  const names = reached.filter((name) => name !== to).map(nameOf);
-  if (!to) return names.length ? `${listed(names)} will hear this.` : "Nobody is near enough to hear you.";
-  if (volume === "whisper") return `Only ${nameOf(to)} will know of this.`;
-  return `${nameOf(to)} is told this${names.length ? `; ${listed(names)} will overhear it` : ""}.`;
-}
-
-function listed(names) {
-  return names.length > 1 ? `${names.slice(0, -1).join(", ")} and ${names.at(-1)}` : names[0];
+  const isWhisper = volume === "whisper";
+  if (isWhisper && !to) return say("tavern.hint.whom");
+  if (missed) return say(isWhisper ? "tavern.hint.far.whisper" : "tavern.hint.far", { name: nameOf(missed) });
+  const name = nameOf(to);
+  if (isWhisper) return say("tavern.hint.only", { name });
+  const others = reached.filter((other) => other !== to).map(nameOf);
+  if (others.length) return say(to ? "tavern.hint.overheard" : "tavern.hint.heard", { name, names: listed(others) });
+  return to ? say("tavern.hint.told", { name }) : say("tavern.hint.nobody");
 }

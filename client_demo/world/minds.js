@@ -1,11 +1,11 @@
 /** What each mind witnessed, as it happens; what it remembers while the player types lights up. */
 
+import { listed, number, say, sayValue } from "../language.js";
 import { MINDS, mindOf } from "./host.js";
 import { nameOf } from "./hearing.js";
 
 const UNDONE_MS = 1600; // how long one sees what never happened
 const LEAST = 0.35; // score of a memory that lights up
-const HOW = { seen: "saw", heard: "heard", overheard: "overheard", told: "was told", own: "said" };
 
 export class Mind {
   #slug;
@@ -23,8 +23,8 @@ export class Mind {
     this.#slug = slug;
     this.#recalls = recalls;
     this.#state = make("p", { className: "state" });
-    this.#list = make("ol", { tabIndex: 0, ariaLabel: `What ${name} witnessed` });
-    const heading = make("h2", {}, name, " ", make("small", { textContent: trade }));
+    this.#list = make("ol", { tabIndex: 0, ariaLabel: say("tavern.mind", { name }) });
+    const heading = make("h2", {}, name, " ", make("small", { textContent: sayValue("tavern.trade", trade) }));
     const section = make("section", { className: "mind", id: slug }, make("header", {}, heading, this.#state), this.#list);
     section.setAttribute("aria-label", name);
     parent.append(section);
@@ -65,7 +65,7 @@ export class Mind {
       glowing += isLit;
     }
     this.#isNew = false;
-    this.#state.textContent = glowing ? `remembers ${glowing} while you type` : `witnessed ${witnessed.length}`;
+    this.#state.textContent = glowing ? say("tavern.recalls", { n: number(glowing) }) : say("tavern.knows", { n: number(witnessed.length) });
     this.#state.classList.toggle("glowing", glowing > 0);
     this.#recalls(glowing > 0);
   }
@@ -79,16 +79,23 @@ export class Mind {
 
 /** A line that says what was witnessed, how, and of whom. */
 function lineOf({ how, actor, to, text, volume, type }) {
-  const isSpeech = type === "said";
-  const others = to.map(nameOf).join(", ");
-  const manner = { whisper: "whispers", shout: "shouts" }[volume] ?? "";
-  const whom = how === "overheard" || how === "own" ? ` to ${others}` : "";
-  const speaker = how === "own" ? (others ? `to ${others}: ` : "") : `${nameOf(actor)}${manner && ` ${manner}`}${whom}: `;
-  const line = make("li", { className: how }, make("span", { className: "how", textContent: HOW[how] }), " ");
+  const line = make("li", { className: how }, make("span", { className: "how", textContent: sayValue("tavern.how", how) }), " ");
   if (volume === "whisper") line.classList.add("whisper");
-  if (isSpeech) line.append(make("b", { textContent: speaker }));
+  const manner = how === "own" ? own(to) : spoken(actor, how === "overheard" ? to : [], volume);
+  if (type === "said" && manner) line.append(make("b", { textContent: `${say("tavern.speaker", { who: manner })} ` }));
   line.append(text);
   return line;
+}
+
+function own(to) {
+  return to.length ? say("tavern.own", { whom: listed(to.map(nameOf)) }) : "";
+}
+
+/** Who speaks, how loud, and to whom, if to anybody. */
+export function spoken(actor, to, volume) {
+  const [who, whom] = [nameOf(actor), listed(to.map(nameOf))];
+  if (to.length) return say(`tavern.they.${volume}`, { who, whom });
+  return volume === "say" ? who : say(`tavern.they.${volume}.all`, { who });
 }
 
 /** An element with properties and children. */

@@ -1,6 +1,7 @@
 /** The room, drawn with Kontra: who stands where, how far a voice reaches, and what is said. */
 
 import { GameLoop, Sprite, clamp, init, initKeys, keyPressed, lerp } from "./kontra.mjs";
+import { say } from "../language.js";
 import { PLAYERS, ROOM } from "./host.js";
 import { nameOf } from "./hearing.js";
 
@@ -44,7 +45,7 @@ export class Tavern {
     this.#moved = moved;
     ({ canvas: this.#canvas, context: this.#context } = init(canvas));
     initKeys();
-    canvas.addEventListener("keydown", (event) => event.key.startsWith("Arrow") && event.preventDefault());
+    addEventListener("keydown", (event) => event.key.startsWith("Arrow") && areArrowsFree() && event.preventDefault());
     canvas.addEventListener("click", (event) => this.#clicked(event, chosen));
     new ResizeObserver(() => this.#fit()).observe(canvas);
     this.#fit();
@@ -120,8 +121,8 @@ export class Tavern {
   }
 
   #update(passed) {
-    const focused = document.activeElement === this.#canvas;
-    const along = (less, more) => (focused ? Number(keyPressed(more)) - Number(keyPressed(less)) : 0);
+    const isFree = areArrowsFree();
+    const along = (less, more) => (isFree ? Number(keyPressed(more)) - Number(keyPressed(less)) : 0);
     let [dx, dy] = [along("arrowleft", "arrowright"), along("arrowup", "arrowdown")];
     const here = this.#positions[this.#me];
     if (!here) return;
@@ -197,7 +198,7 @@ export class Tavern {
     pen.lineWidth = size / 4;
     pen.strokeStyle = "#1d1714";
     pen.fillStyle = person.name === this.#me ? "#ffffff" : this.#heard.has(person.name) ? VOICES[this.#volume] : "#d8c8b4";
-    const shown = person.name === this.#me ? `${person.name} (you)` : nameOf(person.name);
+    const shown = person.name === this.#me ? say("tavern.you.marked", { name: person.name }) : nameOf(person.name);
     pen.strokeText(shown, 0, size * 1.15);
     pen.fillText(shown, 0, size * 1.15);
   }
@@ -229,6 +230,11 @@ export class Tavern {
     pen.fillStyle = "#20180f";
     lines.forEach((line, number) => pen.fillText(line, left + size / 2, top + size * 1.25 * (number + 1)));
   }
+}
+
+/** Whether arrow keys walk: they move in a text and among choices, and scroll a list that has the focus. */
+function areArrowsFree() {
+  return !document.activeElement?.matches("input, select, textarea, ol");
 }
 
 function within([x, y]) {

@@ -1,9 +1,10 @@
 /** The tavern: one of two players, what is said, and the moment that everything can go back to. */
 
 import { Foremind } from "../foremind.js";
+import { failure, listed, say, sayCount, speak } from "../language.js";
 import { hearing, hint, nameOf } from "./hearing.js";
 import { MINDS, PLAYERS, RANGES, SCENE, WORLD, look, move, positionsIn, prepare, rollBack, save, savedIn } from "./host.js";
-import { Mind, make } from "./minds.js";
+import { Mind, make, spoken } from "./minds.js";
 import { Tavern } from "./tavern.js";
 
 const LOOK_MS = 1000; // between two looks at the world
@@ -11,9 +12,10 @@ const DRAFT_MS = 150; // without a key, until minds are asked what they remember
 const QUESTIONS = ["Bram, who had a black lantern mended?", "Mara, who took the attic room?", "Linnet, what is buried under the oak?"];
 const $ = (id) => document.getElementById(id);
 
+await speak();
 const me = await seat(new URLSearchParams(location.search).get("as"));
 const other = PLAYERS.find((name) => name !== me);
-const player = new Foremind({ world: WORLD, scene: SCENE, user: { id: me, name: me } });
+const player = new Foremind({ world: WORLD, scene: SCENE, user: { id: me, name: me }, language: navigator.language });
 const tavern = new Tavern($("room"), me, { moved: () => attempt(stand), chosen });
 const minds = Object.keys(MINDS).map((slug) => [slug, new Mind($("minds"), slug, (on) => tavern.mark(slug, "recalling", on))]);
 const said = new Map(); // what is shown, by the id of the event
@@ -48,7 +50,7 @@ async function attempt(act) {
   try {
     return await act();
   } catch (error) {
-    tell(error.message, true);
+    tell(failure(error), true);
     return null;
   }
 }
@@ -117,16 +119,23 @@ function showSince() {
 }
 
 function show(id, { actor, to, text, volume: how, at, waiting = false, kind = "conversation" }) {
-  const whom = to.length ? ` to ${to.map((name) => (name === me ? "you" : nameOf(name))).join(", ")}` : "";
-  const manner = how !== "say" || whom ? ` ${how}${actor === me ? "" : "s"}` : "";
   const line = make("li", { className: `${how}${waiting ? " waiting" : ""}`, at: Date.parse(at) });
-  if (kind === "conversation") line.append(make("b", { textContent: `${actor === me ? "You" : nameOf(actor)}${manner}${whom}: ` }));
+  if (kind === "conversation") line.append(make("b", { textContent: `${say("tavern.speaker", { who: manner(actor, to, how) })} ` }));
   line.append(make("span", { className: "text", textContent: text }));
   if (said.has(id)) said.get(id).replaceWith(line);
   else $("said").append(line);
   said.set(id, line);
   $("said").scrollTop = $("said").scrollHeight;
   return line;
+}
+
+/** Who speaks, how loud, and to whom, as the player would say it. */
+function manner(actor, to, how) {
+  if (actor === me) {
+    if (to.length) return say(`tavern.you.${how}`, { whom: listed(to.map(nameOf)) });
+    return how === "say" ? say("tavern.you") : say(`tavern.you.${how}.all`);
+  }
+  return to.length === 1 && to[0] === me ? say(`tavern.me.${how}`, { who: nameOf(actor) }) : spoken(actor, to, how);
 }
 
 function heard(event) {
@@ -150,7 +159,7 @@ player.on("scene.event", (event) => {
 });
 player.on("scene.typing", ({ player: name, typing }) => tavern.mark(name, "typing", typing));
 player.on("response.created", ({ companion }) => {
-  replies.set(companion, make("li", { className: "waiting" }, make("b", { textContent: `${nameOf(companion)}: ` })));
+  replies.set(companion, make("li", { className: "waiting" }, make("b", { textContent: `${say("tavern.speaker", { who: nameOf(companion) })} ` })));
   $("said").append(replies.get(companion));
 });
 player.on("response.output_text.delta", ({ delta }) => [...replies.values()].at(-1)?.append(delta));
@@ -162,7 +171,7 @@ player.on("response.done", ({ companion, status, error }) => {
 });
 player.on("error", ({ error }) => tell(error.message, true));
 player.on("state", ({ state, reason }) => {
-  if (state === "waiting") tell("The server does not answer; trying again …", true);
+  if (state === "waiting") tell(`${say("unreachable")}. ${say("trying-again")}`, true);
   if (state === "closed" && reason) tell(reason, true);
   if (state === "open") tell("");
 });
@@ -199,17 +208,20 @@ $("room").addEventListener("placed", drafted);
 $("save").onclick = () => attempt(async () => {
   await save();
   await watch();
-  tell("Saved. Say something, then roll back: nobody will know of it.");
+  tell(say("tavern.saved"));
 });
 $("roll-back").onclick = () => attempt(async () => {
   const undone = [...said.values()].filter((line) => line.classList.contains("since")).length;
   await rollBack();
   await watch(true);
-  tell(`Rolled back: ${undone} ${undone === 1 ? "thing" : "things"} you witnessed never happened. Ask anybody.`);
+  tell(sayCount("tavern.rolled-back", undone));
 });
 
-$("me").textContent = me;
-$("as-other").textContent = `Sit down as ${other} in another tab`;
+const [before, after] = say("tavern.player").split("{name}");
+$("player").append(before, make("strong", { id: "me", textContent: me }), after);
+document.title = `${say("tavern.name")} · Foremind`;
+$("clock").title = say("tavern.clock");
+$("as-other").textContent = say("tavern.other", { name: other });
 $("as-other").href = `?as=${other}`;
 $("to").append(...[...Object.keys(MINDS), other].map((id) => make("option", { value: id, textContent: nameOf(id) })));
 $("questions").append(...QUESTIONS.map((text) => make("button", { type: "button", textContent: text, onclick: () => {
@@ -224,5 +236,5 @@ try {
   watchForever();
 } catch (error) {
   const isLocked = error.status === 401 || error.status === 403;
-  tell(isLocked ? "This page is two players and their game server at once, so it needs a server that asks for no tokens: on your own machine, make world." : error.message, true);
+  tell(isLocked ? say("tavern.locked") : failure(error), true);
 }

@@ -83,6 +83,32 @@ async def test_what_people_feel_is_told_in_one_number(
     await expect(page.locator("#timeline")).to_be_visible()
 
 
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (768, 1024), (390, 844)])
+async def test_somebody_who_was_told_nothing_is_told_what_this_is_and_what_to_try(
+    start: StartServer, page: Page, width: int, height: int
+) -> None:
+    """Before a name is asked for, before anything is typed, and after the first answer."""
+    await page.set_viewport_size({"width": width, "height": height})
+    server = await start()
+    await page.goto(f"http://127.0.0.1:{server.port}/")
+    what = page.locator("#introduce p").first
+    await expect(what).to_be_visible()
+    await expect(what).to_contain_text("Foremind gives characters in games a memory.")
+    await page.keyboard.type("Ana")
+    await page.keyboard.press("Enter")
+    about = page.locator("#lead-about")
+    await expect(about).to_contain_text("it searches all that you ever told Wren. Try a question")
+    await expect(about).to_be_in_viewport(ratio=1)
+    await page.locator("#suggestions button").first.click()
+    await expect(about).to_contain_text("is found already. Press Enter")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#turns li.companion .note")).to_be_visible()
+    await expect(about).to_contain_text("Next: tell it something about yourself")
+    await expect(about).to_be_in_viewport(ratio=1)
+    await page.reload()
+    await expect(page.locator("#suggestions button")).to_have_count(2)
+
+
 async def test_a_message_sent_before_anything_was_ready_is_not_praised(
     start: StartServer,
     page: Page,

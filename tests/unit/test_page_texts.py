@@ -1,4 +1,4 @@
-"""The texts of the page: every language has every one of them, and none is left over."""
+"""The texts of the page and the tavern: every language has every one, and none is left over."""
 
 import json
 import re
@@ -10,6 +10,7 @@ import pytest
 
 from foremind.domain.record import MadeBy
 from foremind.domain.turn import Outcome
+from foremind.domain.world import How, Volume
 from foremind.memory.scoring import MINIMUM_SCORES, SIGNALS
 from foremind.text.languages.language_files import LABELS, LANGUAGES
 from tests.conftest import ROOT
@@ -18,8 +19,9 @@ _PAGE = ROOT / "client_demo"
 _LANGUAGES = sorted(path.stem for path in (_PAGE / "languages").glob("*.json"))
 #: Keys that are put together from a part and what the server says.
 _FAMILIES = (
-    "action.", "actor.", "context.", "label.", "lamp.", "layer.", "made-by.", "race.", "reason.",
-    "role.", "status.", "subject.", "timeline.ahead.",
+    "about.", "action.", "actor.", "context.", "label.", "lamp.", "layer.", "made-by.", "race.",
+    "reason.", "role.", "status.", "subject.", "tavern.how.", "tavern.me.", "tavern.they.",
+    "tavern.trade.", "tavern.you.", "timeline.ahead.",
 )  # fmt: skip
 _EMPTY = {"timeline.ahead.nothing"}
 
@@ -32,7 +34,7 @@ def _texts(language: str) -> dict[str, str]:
 
 @cache
 def _code() -> str:
-    sources: list[Path] = [*_PAGE.glob("*.js"), _PAGE / "index.html"]
+    sources: list[Path] = [*_PAGE.glob("**/*.js"), *_PAGE.glob("*.html")]
     return "\n".join(path.read_text("utf-8") for path in sources)
 
 
@@ -81,6 +83,8 @@ _NAMED = {
         *(signal.name for signal in SIGNALS),
         *(minimum.name for minimum in MINIMUM_SCORES),
     },
+    "tavern.how": get_args(How),
+    **{f"tavern.{family}": get_args(Volume) for family in ("me", "they", "volume", "you")},
 }
 
 
