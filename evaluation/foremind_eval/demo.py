@@ -16,10 +16,14 @@ VARIABLES = {
     "FOREMIND_LLM_AHEAD": "prefill",
     "FOREMIND_LLM_SLOTS": "1",
     "FOREMIND_LLM_MAX_TOKENS": "80",
+    "FOREMIND_LLM_TEMPERATURE": "0.5",
+    "FOREMIND_LLM_EXTRA": '{"repeat_penalty": 1.15}',  # otherwise it often says one thing twice
     "FOREMIND_CONTEXT_TOKENS": str(CONTEXT_TOKENS),
     # What is recalled is read again whenever it changes while one types.
     "FOREMIND_RECALL_LIMIT": "3",
-    # So small a model chats; what it would write into records is not worth reading.
+    # So small a model chats; what it would write into records is not worth reading, and writing it
+    # would push the conversation out of its cache.
+    "FOREMIND_LLM_BACKGROUND": "off",
     "FOREMIND_LAYERS_OFF": "summary,episodes,topics,scratchpad,hot,questions,opening",
 }
 _BATCH_TOKENS = 64  # what is read ahead ends soon after Enter, also on a slow machine

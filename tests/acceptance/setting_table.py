@@ -173,6 +173,7 @@ def setting_rows(urls: tuple[str, str], tokenizers: tuple[str, str]) -> dict[str
             lambda p: p.chat_model.extra, {"top_p": 0.9}, {"top_p": 0.5, "stop": ["Ana:"]}
         ),
         "llm_tools": _row(lambda p: p.chat_model.tools, True, True),
+        "llm_background": _row(lambda p: p.chat_model.background, False, True),
         "llm_tokens_per_day": _row(lambda p: p.chat_model.tokens_per_day, 5_000, 9_000),
     }
 

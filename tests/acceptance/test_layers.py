@@ -16,6 +16,7 @@ from foremind.domain.companion_rules import (
     ProfileSlot,
     Prompts,
     ScratchpadRules,
+    SignificanceRules,
 )
 from foremind.domain.settings.settings import CompanionSettings
 from foremind_eval.doubles.background_answers import background_answer
@@ -648,6 +649,20 @@ async def test_background_work_needs_at_most_one_request_per_turn(start: StartSe
         assert len(w.model.script.background_requests) <= 3
         await w.next_day()
         assert len(w.model.script.background_requests) <= 6
+
+
+async def test_background_work_can_be_left_to_rules(start: StartServer) -> None:
+    """The model then writes replies and nothing else."""
+    rated = CompanionSettings(significance=SignificanceRules(model=True))
+    async with world(start, model=True, llm_background=False) as w:
+        assert w.model is not None
+        await w.server.app.core.stores.companions.put(CompanionFile("wren", "Wren", "p", "", rated))
+        await w.talk("My goal is to run a marathon", "My favourite colour is green")
+        await w.next_day()
+        assert {record["made_by"] for record in await w.records("scratchpad")} == {"rules"}
+        assert "green" in await w.lines("profile")
+        assert await w.records("episodes")
+        assert w.model.script.background_requests == []
 
 
 async def test_a_relationship_is_curated_by_one_worker_at_a_time(

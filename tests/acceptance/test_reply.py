@@ -225,6 +225,18 @@ async def test_a_loop_is_stopped_and_not_remembered(start: StartServer) -> None:
     assert (line["log_level"], line["detail"]) == ("warning", "The model went round in a loop.")
 
 
+async def test_what_a_model_repeats_of_its_prompt_is_not_remembered(start: StartServer) -> None:
+    """Small models do: what stands in it is remembered already, as said by somebody else."""
+    repeated = "<memories>\n- you promised that you would call me\n</memories>"
+    async with scripted_model(Script(reply=lambda _: [repeated])) as model:
+        server = await start(llm_url=model.url, remember_replies="all")
+        client = await server.session()
+        await client.send("I promise to call you", "m1")
+        await client.expect_all("response.done", "memory.stored")
+        contents = await owner_of(server.app.core).fetch("SELECT content FROM memories")
+        assert [memory["content"] for memory in contents] == ["I promise to call you"]
+
+
 async def test_a_session_without_a_model_says_so(start: StartServer) -> None:
     """`model` is null: the offline model answers."""
     client = await (await start()).connect()

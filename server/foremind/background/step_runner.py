@@ -141,11 +141,13 @@ class StepRunner:
     async def context_for(self, relationship: RelationshipState) -> StepContext:
         """Return a context for the steps of a relationship; its records are loaded on demand."""
         policy = self.policy_of(relationship)
-        await self._chat_models.prepare(policy.chat_model)
+        model = policy.chat_model
+        await self._chat_models.prepare(model)
+        server = self._chat_models.model_server_for(model, relationship.id)
         return StepContext(
             relationship=relationship,
             policy=policy.layers,
-            server=self._chat_models.model_server_for(policy.chat_model, relationship.id),
+            server=server if model.background else None,
             count_tokens=counter_for(policy.layers.tokenizer),
             erasure_watch=self._chat_models.forgets,
             store=self._stores.records,

@@ -161,6 +161,7 @@ class ChatModelPolicy:
     tokens_per_day: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     tools: bool = False
+    background: bool = True
 
 
 @dataclass(frozen=True, slots=True)

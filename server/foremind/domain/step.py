@@ -30,8 +30,8 @@ RULES_PLACE = ""
 
 
 def place_of(chat_model: ChatModelPolicy) -> str:
-    """Return the place of steps that call this model: a digest, as URLs may be secret. Pure."""
-    if not chat_model.url:
+    """Return the place of steps that may call a model: a digest, as URLs may be secret. Pure."""
+    if not chat_model.url or not chat_model.background:
         return RULES_PLACE
     return sha256(f"{chat_model.url}\n{chat_model.model}".encode()).hexdigest()[:16]
 

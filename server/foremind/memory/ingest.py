@@ -316,7 +316,7 @@ class MemoryIngester:
             if outcome.memory_id is not None and outcome.judged.unread_question is not None
         ]
         await transaction.enqueue("ingest", unread, RULES_PLACE, now)
-        if policy.storage.rules.model:
+        if policy.storage.rules.model and policy.chat_model.background:
             asked = [passed.turn.id for passed in judged if passed.asks_model]
             if asked and len(self.to_rate) < _MAX_TO_RATE:
                 self.to_rate.add(transaction.relationship_id)

@@ -370,6 +370,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "companion",
         ),
     ] = False
+    llm_background: Annotated[
+        bool,
+        _setting(
+            "have it write notes, summaries and other layers in the background; `off` leaves that "
+            "to rules",
+            "companion",
+        ),
+    ] = True
     llm_tokens_per_day: Annotated[
         Count | None,
         _setting(

@@ -39,6 +39,7 @@ from foremind.gateway.turns.request_queue import (
     RequestQueue,
 )
 from foremind.llm.prompt.layout import PastTurn
+from foremind.llm.prompt.quoted_lines import has_tags
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.retrieval.access_counts import used_memories
 from foremind.runtime.supervision import begin, run_or_offload
@@ -629,8 +630,9 @@ class Answering:
 
 
 def _is_remembered(turn: RunningTurn, result: ReplyResult) -> bool:
-    """Return whether a reply may become a memory: no fixed phrase, and no loop. Pure."""
-    return turn.reply.model.is_generative and not result.looped
+    """Return whether a reply may be a memory: no fixed phrase, loop or part of a prompt. Pure."""
+    said = not result.looped and not has_tags(result.text)
+    return turn.reply.model.is_generative and said
 
 
 def _is_older(key: CacheKey, in_force: InForce) -> bool:

@@ -37,6 +37,11 @@ def without_tags(text: str) -> str:
     return _PROMPT_TAG.sub(r"\\u003c", visible(text))
 
 
+def has_tags(text: str) -> bool:
+    """Return whether a text has tags of the prompt, as what a model repeats of one does."""
+    return _PROMPT_TAG.search(text) is not None
+
+
 class Quote(msgspec.Struct, frozen=True, gc=False):
     """A quotation as sentences, with the text before it and each sentence's key (0: no key)."""
 
