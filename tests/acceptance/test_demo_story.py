@@ -103,7 +103,7 @@ async def test_somebody_who_was_told_nothing_is_told_what_this_is_and_what_to_tr
     await expect(about).to_contain_text("is found already. Press Enter")
     await page.keyboard.press("Enter")
     await expect(page.locator("#turns li.companion .note")).to_be_visible()
-    await expect(about).to_contain_text("Next: tell it something about yourself")
+    await expect(about).to_contain_text("Next: say something about yourself")
     await expect(about).to_be_in_viewport(ratio=1)
     await page.reload()
     await expect(page.locator("#suggestions button")).to_have_count(2)
