@@ -83,6 +83,29 @@ async def test_many_companions_leave_the_head_of_the_page_readable(
     assert await page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("width", [360, 390])
+async def test_a_phone_has_room_for_the_name_beside_a_few_faces(
+    start: StartServer, page: Page, width: int
+) -> None:
+    """The faces are scrolled, and the chosen one is in view."""
+    await page.set_viewport_size({"width": width, "height": 800})
+    server = await start()
+    for number in range(6):
+        file = CompanionFile(f"one-{number}", "Wren", "x")
+        await server.app.core.stores.companions.put(file)
+    await page.goto(f"http://127.0.0.1:{server.port}/?companion=one-5")
+    await expect(page.locator("#introduce")).to_be_visible()
+    await page.keyboard.type("Ana")
+    await page.keyboard.press("Enter")
+    chosen = page.locator("#faces [aria-pressed=true]")
+    await expect(chosen).to_be_in_viewport(ratio=1)
+    shown, needed = await page.locator("#companion").evaluate(
+        "(name) => [name.clientWidth, name.scrollWidth]"
+    )
+    assert needed <= shown
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 async def test_the_lamp_is_red_only_once_nothing_more_is_tried(
     start: StartServer,
     page: Page,
