@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from foremind.domain.step import GATHERED_FOR, MAX_GATHERED
+from foremind.domain.background_step import GATHERED_FOR, MAX_GATHERED_MESSAGES
 from tests.acceptance.world import World, world
 from tests.conftest import FIRST_RELATIONSHIP, StartServer, owner_of
 
@@ -77,7 +77,7 @@ async def test_a_conversation_is_read_in_few_requests(start: StartServer, pause_
         talking, asked = requests_by_work(w), len(script.background_requests)
         assert talking.total() == asked <= _MOST * len(_SAID), talking
         assert max(seconds for _, seconds in waited) <= GATHERED_FOR.total_seconds() + _PART_S
-        assert max(number for number, _ in waited) <= MAX_GATHERED
+        assert max(number for number, _ in waited) <= MAX_GATHERED_MESSAGES
         assert await waiting(w) == (0, 0.0)
         await w.next_day()
         at_the_end = requests_by_work(w) - talking

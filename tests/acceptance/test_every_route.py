@@ -37,7 +37,7 @@ from foremind.api.world_routes import (
 )
 from foremind.auth.principal import SCOPES
 from foremind.domain.export_file import Export
-from foremind.memory.erase import ErasureReceipt, UserErasureReceipt
+from foremind.memory.erasure.eraser import ErasureReceipt, UserErasureReceipt
 from foremind_client import Client
 from foremind_eval.doubles.manual_clock import ManualClock
 from tests.acceptance.test_message_path import hang_up
@@ -268,6 +268,10 @@ async def test_user_ids_that_no_path_names_are_refused(start: StartServer, user:
     response = await client.open_session("wren", user_id=user, name="Ana")
     assert response["type"] == "error"
     assert (response["error"]["code"], response["error"]["param"]) == ("invalid_message", "user.id")
+    async with httpx2.AsyncClient() as http:
+        url = f"http://127.0.0.1:{server.port}/v1/relationships"
+        refused = await http.get(url, params={"user": user})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "user")
     opened = await client.open_session("wren", user_id=user.replace("\n", "") + "a", name="Ana")
     assert opened["type"] == "session.opened"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from foremind.domain.record import RECORD_LAYERS, Details, MadeBy, NewRecord, RecordLayer
-from foremind.memory.record_erasure import MADE_OF_TURNS
+from foremind.memory.erasure.records import MADE_OF_TURNS
 from foremind_client import Client
 from foremind_eval.doubles.manual_clock import ManualClock
 from foremind_eval.doubles.model_server import Script, scripted_model

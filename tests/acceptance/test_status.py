@@ -1,7 +1,7 @@
 """The status of background steps, and retrying them at once."""
 
 from foremind.background.step_definitions import STEPS
-from foremind.domain.step import LULL
+from foremind.domain.background_step import LULL
 from foremind_eval.doubles.background_answers import background_answer
 from tests.acceptance.world import world
 from tests.conftest import FIRST_RELATIONSHIP, StartServer, eventually_async

@@ -27,7 +27,7 @@ from foremind.api.event_routes import EventBody, EventsBody, EventView, StoredEv
 from foremind.app.configuration import load_settings, read_companion
 from foremind.lore.activation import ScannedMessage, activate
 from foremind.lore.lorebook import Lorebook, lorebook_in
-from foremind.memory.erase import ErasureReceipt
+from foremind.memory.erasure.eraser import ErasureReceipt
 from foremind_client import Client, Conversation, Identity, connect
 from foremind_eval.doubles.random_model import write_random_model
 from foremind_eval.processes.server_process import free_port

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
-import foremind.memory.erase
+import foremind.memory.erasure.eraser
 from foremind.app.core import Core, build_eraser
 from foremind.app.server import serving
 from foremind.domain.companion import CompanionFile
@@ -22,7 +22,7 @@ from foremind.domain.errors import NotFound, StorageUnavailable
 from foremind.domain.relationship import relationship_id_of
 from foremind.domain.settings.settings import CompanionSettings, Secret, Settings
 from foremind.domain.world import NewEvent, Scene
-from foremind.memory.erase import UserEraser
+from foremind.memory.erasure.eraser import UserEraser
 from foremind.storage.database import Database
 from foremind.storage.user_store import UserStore
 from foremind.storage.world_store import WorldStore
@@ -174,7 +174,7 @@ async def test_an_erasure_that_is_cut_off_anywhere_is_finished(
     The connection is cut at requests that the database is sent, so that the server could have died
     there: at each third one, and at all of them with an effort of 3.
     """
-    monkeypatch.setattr(foremind.memory.erase, "_BATCH_SIZE", 1)
+    monkeypatch.setattr(foremind.memory.erasure.eraser, "_BATCH_SIZE", 1)
     async with erasing(built) as (proxy, users, eraser):
         cut, done = 0, False
         untouched = interrupted = 0
@@ -223,7 +223,7 @@ async def test_an_erasure_for_which_the_disk_is_full_is_finished(
 ) -> None:
     """Nothing is half done once there is space again, and the receipt is that of the whole."""
     monkeypatch.setitem(globals(), "_MESSAGES", 600)
-    monkeypatch.setattr(foremind.memory.erase, "_BATCH_SIZE", 10)
+    monkeypatch.setattr(foremind.memory.erasure.eraser, "_BATCH_SIZE", 10)
     async with own_postgres(small_disk) as url:
         changed = msgspec.structs.replace(settings, database_url=Secret(url))
         async with (

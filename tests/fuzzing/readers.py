@@ -23,7 +23,7 @@ from foremind.background.prompts import EpisodesAnswer
 from foremind.cards import card_fields, card_file, card_macros
 from foremind.domain.actions import Action
 from foremind.domain.companion_rules import SignificanceRules
-from foremind.domain.erasure import RecordText, TranscriptText
+from foremind.domain.erasure_texts import RecordText, TranscriptText
 from foremind.domain.errors import NOT_JSON, InvalidFile, InvalidMessage, TooLarge
 from foremind.domain.memory import Candidate, KnownMemory, Recalled, SimilarMemory, WordStatistics
 from foremind.domain.policy import policy_for
@@ -34,8 +34,8 @@ from foremind.gateway import transcript
 from foremind.gateway.protocol import decoding
 from foremind.llm import (
     acting,
-    answer_gate,
     answer_parsing,
+    background_answer_gate,
     completion_parser,
     model_failures,
     model_selection,
@@ -47,7 +47,6 @@ from foremind.llm.prompt.layout import Prompt
 from foremind.lore import key_matcher, lorebook
 from foremind.lore.activation import ScannedMessage, activate
 from foremind.memory import (
-    erasure_scope,
     exclusive_facts,
     foreign_chats,
     ingest_decisions,
@@ -56,6 +55,7 @@ from foremind.memory import (
     scoring,
     short_answers,
 )
+from foremind.memory.erasure import scope as erasure_scope
 from foremind.retrieval import access_counts, classifiers, ranking, relationship_layers
 from foremind.retrieval.documents import chunking, html_text
 from foremind.retrieval.ranking import to_candidate_set
@@ -365,7 +365,7 @@ def read_front_end(text: str, _now: datetime) -> None:
 
 def pass_gate(text: str, _now: datetime) -> None:
     """Judge a model's answer by what it was given."""
-    gate = answer_gate.AnswerGate("A form.", [text[::2]], ["Ana"])
+    gate = background_answer_gate.AnswerGate("A form.", [text[::2]], ["Ana"])
     gate.admits(text)
     gate.admits_value(text)
     gate.touches(text)
@@ -513,7 +513,7 @@ READERS: list[tuple[tuple[ModuleType, ...], Callable[[str, datetime], object]]] 
         (short_answers,),
         lambda text, _: short_answers.is_informative(text, [text[::2], "Ana"]),
     ),
-    ((answer_gate,), pass_gate),
+    ((background_answer_gate,), pass_gate),
 ]
 
 

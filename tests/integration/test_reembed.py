@@ -16,7 +16,7 @@ from foremind.domain.errors import DatabaseUnsuitable, StorageUnavailable
 from foremind.domain.record import NewRecord
 from foremind.domain.settings.settings import Settings
 from foremind.domain.turn import OpenedSession
-from foremind.memory.erase import ErasureScope
+from foremind.memory.erasure.eraser import ErasureScope
 from foremind.memory.reembed import Reembedding
 from foremind.retrieval.classifiers import TEXT_FEATURES
 from foremind.runtime.supervision import begin

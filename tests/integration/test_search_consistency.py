@@ -38,7 +38,7 @@ from foremind.domain.errors import NotFound
 from foremind.domain.policy import RecallPolicy, policy_for
 from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings, Settings
 from foremind.domain.turn import OpenedSession
-from foremind.memory.erase import ErasureScope
+from foremind.memory.erasure.eraser import ErasureScope
 from foremind.retrieval.embedding.service import Priority
 from foremind.retrieval.index.index_cache import IndexedCandidates
 from foremind.retrieval.search import Candidates, Query, RankedSearch, StoredCandidates

@@ -6,8 +6,7 @@ from uuid import UUID, uuid4
 
 from foremind.app.core import Core
 from foremind.background.step_definitions import HELD_AT_LEAST, STEPS_BY_NAME
-from foremind.domain.companion import CompanionFile
-from foremind.domain.step import (
+from foremind.domain.background_step import (
     Claim,
     ClaimLimits,
     FinishedStep,
@@ -15,6 +14,7 @@ from foremind.domain.step import (
     ScheduledStep,
     StepState,
 )
+from foremind.domain.companion import CompanionFile
 from foremind.storage.background_store import BackgroundStore, StepStore
 from tests.conftest import owner_of
 

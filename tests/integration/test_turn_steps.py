@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from foremind.background.worker import BackgroundWorker
+from foremind.domain.background_step import WITH_REPLY
 from foremind.domain.companion_rules import SignificanceRules
 from foremind.domain.settings.settings import Settings
-from foremind.domain.step import WITH_REPLY
 from foremind.domain.turn import OpenedSession
 from foremind.memory.ingest import MAX_TURNS
 from foremind_eval.doubles.background_answers import background_answer

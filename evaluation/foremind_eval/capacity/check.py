@@ -5,8 +5,8 @@ from contextlib import AsyncExitStack
 
 import msgspec
 
+from foremind.domain.background_step import GATHERED_FOR
 from foremind.domain.settings.settings import Settings
-from foremind.domain.step import GATHERED_FOR
 from foremind.runtime.supervision import begin, stop
 from foremind_eval.benchmarks.figures import Say
 from foremind_eval.capacity.model import UnitCosts, Workload, load_of

@@ -4,7 +4,7 @@ import math
 
 import msgspec
 
-from foremind.domain.step import GATHERED_FOR, LULL, MAX_GATHERED
+from foremind.domain.background_step import GATHERED_FOR, LULL, MAX_GATHERED_MESSAGES
 
 # How busy a core may be on average, so that bursts find room (Enter waits behind whatever runs).
 _GATEWAY_UTILIZATION = 0.6
@@ -106,7 +106,7 @@ def messages_gathered(interval_s: float) -> int:
     """Return how many messages background work takes together, of a player who sends so often."""
     if interval_s > LULL.total_seconds():
         return 1
-    return min(MAX_GATHERED, 1 + int(GATHERED_FOR.total_seconds() / interval_s))
+    return min(MAX_GATHERED_MESSAGES, 1 + int(GATHERED_FOR.total_seconds() / interval_s))
 
 
 def negative_costs(costs: UnitCosts) -> list[str]:

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
+from foremind.domain.background_step import LULL
 from foremind.domain.settings.settings import Settings
-from foremind.domain.step import LULL
 from foremind.runtime.supervision import begin, stop
 from foremind_client import Client, connect
 from foremind_eval.benchmarks.figures import Say

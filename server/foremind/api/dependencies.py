@@ -18,7 +18,7 @@ from foremind.domain.settings.setting_levels import effective_settings
 from foremind.domain.storable_text import check_storable
 from foremind.gateway.live_settings import LiveSettings
 from foremind.memory.correct import Corrector
-from foremind.memory.erase import Eraser
+from foremind.memory.erasure.eraser import Eraser
 from foremind.memory.import_relationship import RelationshipImporter
 from foremind.memory.manual_edits import ManualEditor, RecordRemover
 from foremind.runtime.fair_queue import ConnectionQueue

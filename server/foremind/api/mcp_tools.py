@@ -31,7 +31,7 @@ from foremind.domain.policy import policy_for
 from foremind.domain.settings.setting_levels import effective_settings
 from foremind.domain.storable_text import check_storable
 from foremind.gateway.event_builders import memory_view
-from foremind.memory.erase import ErasureScope
+from foremind.memory.erasure.eraser import ErasureScope
 from foremind.memory.remember import Rememberer
 from foremind.storage.database import queue_connections_as
 

@@ -22,7 +22,7 @@ from foremind.auth.principal import Principal
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.memory import StoredMemory
 from foremind.domain.relationship import TranscriptEntry
-from foremind.memory.erase import ErasureReceipt, ErasureScope
+from foremind.memory.erasure.eraser import ErasureReceipt, ErasureScope
 from foremind.text.mentions import Mention, parse_mention
 
 

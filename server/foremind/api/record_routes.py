@@ -36,7 +36,7 @@ from foremind.domain.record import (
     Revision,
     Status,
 )
-from foremind.memory.erase import ErasureReceipt
+from foremind.memory.erasure.eraser import ErasureReceipt
 from foremind.memory.manual_edits import ManualEdit
 
 Content = Annotated[str, Meta(min_length=1, max_length=MAX_CONTENT_CHARS)]

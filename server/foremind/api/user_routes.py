@@ -2,11 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import chain
-from typing import Literal
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,37 +12,10 @@ from foremind.api.operations import Operation
 from foremind.api.responses import json_response
 from foremind.auth.principal import Principal
 from foremind.domain.errors import NotAllowed
-from foremind.domain.export_file import Export
+from foremind.domain.export_file import Export, PlayerInWorld, UserExport
 from foremind.domain.relationship import Relationship
-from foremind.domain.user import ExportedEvent, ExportedRevocation
-from foremind.memory.erase import UserEraser, UserErasureReceipt
+from foremind.memory.erasure.eraser import UserEraser, UserErasureReceipt
 from foremind.storage.user_store import UserStore
-
-
-class PlayerInWorld(msgspec.Struct, frozen=True):
-    """What a player witnessed in a world, and the minds that characters have of the player there.
-
-    Of a world that was saved or rolled back there are several.
-    """
-
-    world: str
-    witnessed: list[ExportedEvent]
-    minds: list[Export]
-
-
-class UserExport(msgspec.Struct, frozen=True):
-    """Everything stored about a user, with every companion and in every world."""
-
-    user: str
-    name: str
-    time_zone: str
-    exported_at: datetime
-    revocations: list[ExportedRevocation]
-    relationships: list[Export]
-    worlds: list[PlayerInWorld] = []
-    language: str | None = None
-    format: Literal["foremind.user"] = "foremind.user"
-    version: Literal[1] = 1
 
 
 @dataclass(frozen=True, slots=True)

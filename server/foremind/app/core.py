@@ -16,8 +16,8 @@ from foremind.domain.policy import policy_for
 from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind.llm.model_selection import ChatModels
 from foremind.memory.correct import Corrector
-from foremind.memory.erase import Eraser, UserEraser
-from foremind.memory.erasure_scope import SimilarityThresholds
+from foremind.memory.erasure.eraser import Eraser, UserEraser
+from foremind.memory.erasure.scope import SimilarityThresholds
 from foremind.memory.exclusive_facts import facts_in
 from foremind.memory.expiry import RetentionEnforcer
 from foremind.memory.import_relationship import RelationshipImporter

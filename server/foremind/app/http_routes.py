@@ -49,7 +49,7 @@ from foremind.gateway.session_services import SessionServices
 from foremind.gateway.single_turn import SingleTurns
 from foremind.gateway.transcript_turns import TranscriptTurns
 from foremind.llm.model_probe import ModelProbes
-from foremind.memory.erase import Eraser
+from foremind.memory.erasure.eraser import Eraser
 from foremind.memory.manual_edits import ManualEditor, RecordRemover
 from foremind.memory.remember import Rememberer
 from foremind.runtime.fair_queue import ConnectionQueue

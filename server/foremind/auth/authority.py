@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from foremind.auth.access_tokens import CLOCK_SKEW_S, read_token
 from foremind.auth.principal import (
     CLAIMED_SCOPES,
-    MAX_USER_CHARS,
     SCOPES,
     Principal,
     Scope,
@@ -79,9 +78,11 @@ class Authority:
             NotAuthenticated: the token is missing, invalid, expired or revoked, or no user is
                 given.
             NotAllowed: another user is named, without the scope `admin`.
-            InvalidMessage: the user id is too long.
+            InvalidMessage: the user id is none.
         """
-        user = _requested_user(user_id)
+        user = user_id or None
+        if user is not None and (problem := user_id_problem(user)):
+            raise InvalidMessage(f"user: {problem}", param="user")
         if not self._settings.open_mode:
             principal = await self.authenticate_token(token)
             if principal.admin:
@@ -168,17 +169,6 @@ class Authority:
 def token_revoked() -> NotAuthenticated:
     """Return the error for a revoked token."""
     return NotAuthenticated("token: revoked", param="token")
-
-
-def _requested_user(user_id: str | None) -> str | None:
-    """Return the user id of a request, or None when it is missing or empty.
-
-    Raises:
-        InvalidMessage: it is too long.
-    """
-    if user_id and len(user_id) > MAX_USER_CHARS:
-        raise InvalidMessage(f"user: expected at most {MAX_USER_CHARS} characters", param="user")
-    return user_id or None
 
 
 def load_keyring(settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> KeyRing:

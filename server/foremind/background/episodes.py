@@ -36,7 +36,7 @@ from foremind.domain.record import (
 )
 from foremind.domain.relationship import TranscriptTurn
 from foremind.domain.settings.setting_definitions import LayerName
-from foremind.llm.answer_gate import AnswerGate, without_repetitions
+from foremind.llm.background_answer_gate import AnswerGate, without_repetitions
 from foremind.llm.prompt.assembly import MAX_TURNS as MAX_PROMPT_TURNS
 from foremind.memory.manual_edits import episode_keys
 from foremind.retrieval.relationship_layers import MIN_EPISODE_COSINE

@@ -31,10 +31,10 @@ from foremind.background.prompts import (
 )
 from foremind.background.step_context import Answered, StepContext, Write
 from foremind.background.step_definitions import Outcome
+from foremind.domain.background_step import MAX_GATHERED_MESSAGES
 from foremind.domain.record import Details, NewRecord, Record, RecordLayer, is_manual
 from foremind.domain.relationship import TranscriptTurn
-from foremind.domain.step import MAX_GATHERED
-from foremind.llm.answer_gate import AnswerGate
+from foremind.llm.background_answer_gate import AnswerGate
 from foremind.llm.prompt.layout import Message
 from foremind.memory.profile import ProfileEntry
 from foremind.memory.scoring import significance_by_words
@@ -46,7 +46,7 @@ _MAX_ENTRIES = 500  # beyond it the least significant, and of those the oldest, 
 _SHOWN_NEWEST, _SHOWN_NEAREST = 30, 30  # entries that a model is shown with a batch of turns
 _MAX_TURNS = 40  # per batch
 #: Per batch: what is gathered, with the replies; what is worth noting of them fits into the answer.
-_MAX_TURNS_FOR_MODEL = 2 * MAX_GATHERED
+_MAX_TURNS_FOR_MODEL = 2 * MAX_GATHERED_MESSAGES
 _MAX_TOKENS = 1400  # of an answer, in at most a quarter of the model's context
 _LINE_TOKENS = 16  # overhead of a line: the name, quotation marks, perhaps the day
 _LAYERS: tuple[RecordLayer, ...] = ("scratchpad",)

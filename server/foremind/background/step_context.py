@@ -20,7 +20,7 @@ from foremind.domain.errors import ModelServerError, UnusableAnswer
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.record import RECORD_LAYERS, Cursor, MadeBy, Record, RecordLayer, of_layer
 from foremind.domain.relationship import ChangeSet, RelationshipState, TranscriptTurn
-from foremind.llm.answer_gate import AnswerGate
+from foremind.llm.background_answer_gate import AnswerGate
 from foremind.llm.openai_model import OpenAIChatModel
 from foremind.llm.prompt.layout import Message
 from foremind.llm.prompt.token_counter import CountTokens, prompt_tokens

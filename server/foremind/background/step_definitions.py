@@ -5,9 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from foremind.domain.background_step import (
+    RULES_PLACE,
+    FinishedStep,
+    Lane,
+    ScheduledStep,
+    StepState,
+)
 from foremind.domain.errors import TokenLimitReached
 from foremind.domain.relationship import RelationshipState
-from foremind.domain.step import RULES_PLACE, FinishedStep, Lane, ScheduledStep, StepState
 
 StepName = Literal[
     "ingest",

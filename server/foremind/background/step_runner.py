@@ -32,16 +32,16 @@ from foremind.background.step_definitions import (
 )
 from foremind.background.summary import summarise
 from foremind.background.topics import update_topics
+from foremind.domain.background_step import RULES_PLACE, Claim, FinishedStep, Lane, StepState
 from foremind.domain.errors import Conflict, ForemindError, StorageUnavailable, TokenLimitReached
 from foremind.domain.policy import Policy, policy_for
 from foremind.domain.record import RECORD_LAYERS
 from foremind.domain.relationship import RelationshipState
 from foremind.domain.settings.setting_definitions import TRANSCRIPT
 from foremind.domain.settings.setting_levels import effective_settings
-from foremind.domain.step import RULES_PLACE, Claim, FinishedStep, Lane, StepState
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.token_counter import counter_for
-from foremind.memory.erase import Eraser
+from foremind.memory.erasure.eraser import Eraser
 from foremind.memory.expiry import RetentionEnforcer
 from foremind.memory.importance_rating import ImportanceRater
 from foremind.retrieval.embedding.service import EmbeddingService

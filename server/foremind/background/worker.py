@@ -27,9 +27,7 @@ from foremind.background.step_definitions import (
     steps_to_schedule,
 )
 from foremind.background.step_runner import RunningLane, StepRunner, record_failure
-from foremind.domain.errors import ForemindError, NotFound
-from foremind.domain.relationship import RelationshipState
-from foremind.domain.step import (
+from foremind.domain.background_step import (
     INGEST_LEASE,
     RULES_PLACE,
     WITH_REPLY,
@@ -40,6 +38,8 @@ from foremind.domain.step import (
     StepState,
     place_of,
 )
+from foremind.domain.errors import ForemindError, NotFound
+from foremind.domain.relationship import RelationshipState
 from foremind.memory.ingest import MAX_TURNS, MemoryIngester
 from foremind.runtime.services import RuntimeServices
 from foremind.runtime.supervision import SupervisedLoop, TaskSet

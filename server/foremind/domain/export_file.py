@@ -1,4 +1,4 @@
-"""The export file of a relationship; these structs define its JSON schema.
+"""The export files of a relationship and of a user; these structs define its JSON schema.
 
 Garbage collections need not look at sessions and turns: there are up to 50,000, and no cycle is in
 them.
@@ -16,6 +16,7 @@ from foremind.domain.record import MadeBy, RecordLayer
 from foremind.domain.session_state import SessionState
 from foremind.domain.settings.settings import CompanionSettings
 from foremind.domain.turn import MemoryType, Speaker, Status
+from foremind.domain.user import ExportedEvent, ExportedRevocation
 
 MessageId = Annotated[str, Meta(min_length=1, max_length=256)]  # may be that of a copy
 UserName = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -212,3 +213,29 @@ def with_user_as_author(export: Export) -> Export:
         records=[by_user(record) for record in export.records],
         revisions=[by_user(revision) for revision in export.revisions],
     )
+
+
+class PlayerInWorld(msgspec.Struct, frozen=True):
+    """What a player witnessed in a world, and the minds that characters have of the player there.
+
+    Of a world that was saved or rolled back there are several.
+    """
+
+    world: str
+    witnessed: list[ExportedEvent]
+    minds: list[Export]
+
+
+class UserExport(msgspec.Struct, frozen=True):
+    """Everything stored about a user, with every companion and in every world."""
+
+    user: str
+    name: str
+    time_zone: str
+    exported_at: datetime
+    revocations: list[ExportedRevocation]
+    relationships: list[Export]
+    worlds: list[PlayerInWorld] = []
+    language: str | None = None
+    format: Literal["foremind.user"] = "foremind.user"
+    version: Literal[1] = 1

@@ -36,7 +36,7 @@ from foremind.gateway.transcript import (
     without_labels,
 )
 from foremind.llm.prompt.assembly import MAX_TURNS
-from foremind.memory.erase import Eraser, ErasureScope
+from foremind.memory.erasure.eraser import Eraser, ErasureScope
 from foremind.memory.exchange_changes import ExchangeOwner
 from foremind.runtime.supervision import run_or_offload
 

@@ -9,13 +9,13 @@ from foremind.domain.errors import NotFound
 from foremind.domain.relationship import user_id_of
 from foremind.domain.turn import ExchangeTurn
 from foremind.memory.contextual_embedding import standalone_text
-from foremind.memory.erasure_scope import (
+from foremind.memory.erasure.scope import (
     ErasedContent,
     RelationshipTexts,
     SimilarityThresholds,
     find_erased_content,
 )
-from foremind.memory.erasure_steps import Decide, ErasureCounts, ErasureSteps, find_and_lock
+from foremind.memory.erasure.steps import Decide, ErasureCounts, ErasureSteps, find_and_lock
 from foremind.memory.exclusive_facts import facts_in
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import EmbeddingService

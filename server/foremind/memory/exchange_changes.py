@@ -8,7 +8,7 @@ import structlog
 from foremind.domain.announcements import ReplyStored
 from foremind.domain.clock import Clock
 from foremind.domain.turn import MAX_REPLIES, LastExchange, MadeReply, OpenedSession, require_last
-from foremind.memory.erase import Eraser, Replacement
+from foremind.memory.erasure.eraser import Eraser, Replacement
 from foremind.storage.database import DatabaseConnection
 from foremind.storage.erasure_store import ErasureReader, ErasureTransaction
 from foremind.storage.turn_store import ExchangeTransaction

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from foremind.domain.clock import Clock
 from foremind.domain.settings.setting_definitions import ExpiringName
-from foremind.memory.erasure_steps import ErasureCounts, ErasureSteps
+from foremind.memory.erasure.steps import ErasureCounts, ErasureSteps
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.storage.database import Database

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from foremind.domain.errors import Conflict, UnusableAnswer
 from foremind.domain.memory import SimilarMemory
-from foremind.llm.answer_gate import AnswerGate
+from foremind.llm.background_answer_gate import AnswerGate
 from foremind.llm.model_selection import ChatModels
 from foremind.llm.prompt.layout import Message
 from foremind.llm.prompt.quoted_lines import quoted

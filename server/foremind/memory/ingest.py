@@ -15,12 +15,12 @@ from foremind.domain.announcements import (
     MemoryAnnouncement,
     UserErased,
 )
+from foremind.domain.background_step import RULES_PLACE, TurnStep, place_of
 from foremind.domain.clock import Clock
 from foremind.domain.errors import NotFound
 from foremind.domain.policy import Policy, policy_for
 from foremind.domain.settings.setting_levels import effective_settings
 from foremind.domain.settings.settings import Settings
-from foremind.domain.step import RULES_PLACE, TurnStep, place_of
 from foremind.domain.turn import IngestRequest, Speaker, TurnsToRemember, TurnToRemember
 from foremind.memory.ingest_decisions import IngestDecider, JudgedOutcome, TurnJudge
 from foremind.retrieval.classifiers import TextClassifiers

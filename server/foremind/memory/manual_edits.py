@@ -22,7 +22,7 @@ from foremind.domain.record import (
     of_layer,
     search_text,
 )
-from foremind.memory.erase import Eraser, ErasureReceipt
+from foremind.memory.erasure.eraser import Eraser, ErasureReceipt
 from foremind.memory.profile import Slots, removal_key, replaced_by_manual
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.storage.background_store import BackgroundStore

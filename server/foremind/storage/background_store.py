@@ -9,14 +9,7 @@ import msgspec
 import numpy as np
 
 from foremind.domain.announcements import StateChanged
-from foremind.domain.relationship import (
-    ChangeSet,
-    OpenSession,
-    RelationshipState,
-    SessionUsage,
-    TranscriptTurn,
-)
-from foremind.domain.step import (
+from foremind.domain.background_step import (
     Claim,
     ClaimLimits,
     FinishedStep,
@@ -24,6 +17,13 @@ from foremind.domain.step import (
     ScheduledStep,
     StepState,
     WaitingSteps,
+)
+from foremind.domain.relationship import (
+    ChangeSet,
+    OpenSession,
+    RelationshipState,
+    SessionUsage,
+    TranscriptTurn,
 )
 from foremind.storage.companion_store import (
     relationship_settings,

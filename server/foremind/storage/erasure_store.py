@@ -12,15 +12,15 @@ import numpy.typing as npt
 from pgvector import HalfVector
 
 from foremind.domain.announcements import MemoriesForgotten, RelationshipDeleted
+from foremind.domain.background_step import RULES_PLACE
 from foremind.domain.companion_rules import KINDS
-from foremind.domain.erasure import RecordText, ShownState, TranscriptText
+from foremind.domain.erasure_texts import RecordText, ShownState, TranscriptText
 from foremind.domain.errors import NotFound
 from foremind.domain.memory import Fact, MemoryText
 from foremind.domain.record import Details, Status
 from foremind.domain.relationship import ChangeSet
 from foremind.domain.session_state import SessionState
 from foremind.domain.settings.setting_definitions import ExpiringName
-from foremind.domain.step import RULES_PLACE
 from foremind.domain.turn import ExchangeTurn, LastExchange
 from foremind.storage.database import Database, DatabaseConnection
 from foremind.storage.memory_store import decode_exchange_turn

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pgvector import HalfVector
 
 from foremind.domain.announcements import MemoryAnnouncement
+from foremind.domain.background_step import LULL, TurnStep
 from foremind.domain.errors import ModelMismatch
 from foremind.domain.memory import (
     Candidate,
@@ -27,7 +28,6 @@ from foremind.domain.memory import (
     StatedFact,
     WordStatistics,
 )
-from foremind.domain.step import LULL, TurnStep
 from foremind.domain.turn import ExchangeTurn, TurnsToRemember, TurnToRemember
 from foremind.storage.companion_store import relationship_settings, settings_from_json
 from foremind.storage.database import Database

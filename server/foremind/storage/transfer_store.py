@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pgvector import HalfVector
 
 from foremind.domain.announcements import SettingsChanged
+from foremind.domain.background_step import RULES_PLACE
 from foremind.domain.errors import Conflict
 from foremind.domain.export_file import (
     Export,
@@ -31,7 +32,6 @@ from foremind.domain.policy import overlay_settings
 from foremind.domain.record import Details, NewRecord
 from foremind.domain.relationship import ChangeSet, Relationship, relationship_id_of
 from foremind.domain.settings.settings import RelationshipSettings
-from foremind.domain.step import RULES_PLACE
 from foremind.domain.user import User
 from foremind.storage.database import Database, DatabaseConnection
 from foremind.storage.memory_store import store_memories

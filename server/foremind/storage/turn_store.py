@@ -9,15 +9,15 @@ from uuid import UUID
 import asyncpg
 
 from foremind.domain.announcements import ReplyStored, SessionTaken
-from foremind.domain.errors import Conflict, NotAuthenticated, NotFound, StorageUnavailable
-from foremind.domain.relationship import relationship_id_of
-from foremind.domain.step import (
+from foremind.domain.background_step import (
     GATHERED_FOR,
     LULL,
-    MAX_GATHERED,
+    MAX_GATHERED_MESSAGES,
     RULES_PLACE,
     WITH_REPLY,
 )
+from foremind.domain.errors import Conflict, NotAuthenticated, NotFound, StorageUnavailable
+from foremind.domain.relationship import relationship_id_of
 from foremind.domain.turn import (
     MAX_PROMPTS,
     MAX_REPLIES,
@@ -379,7 +379,7 @@ class TurnStore:
                 erasures,
                 kept,
                 urgent,
-                MAX_GATHERED,
+                MAX_GATHERED_MESSAGES,
                 now + LULL,
                 GATHERED_FOR,
                 None if prompt is None else prompt.text,

@@ -19,11 +19,11 @@ import numpy.typing as npt
 from pgvector import HalfVector
 
 from foremind.domain.announcements import WorldChanged
+from foremind.domain.background_step import RULES_PLACE
 from foremind.domain.companion import Companion
 from foremind.domain.errors import Conflict, InvalidMessage, NotFound
 from foremind.domain.memory import Recalled
 from foremind.domain.relationship import companion_id_of, relationship_id_of, user_id_of
-from foremind.domain.step import RULES_PLACE
 from foremind.domain.turn import MAX_PROMPTS, MadePrompt, MemoryType
 from foremind.domain.user import NO_NAME, ExportedEvent, name_of
 from foremind.domain.world import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from foremind.domain.clock import Clock
 from foremind.domain.errors import NotFound
 from foremind.domain.world import EventChoice
-from foremind.memory.erase import Eraser
+from foremind.memory.erasure.eraser import Eraser
 from foremind.storage.database import Count, DatabaseConnection
 from foremind.storage.stores import Stores
 from foremind.storage.user_store import UserErasure

@@ -24,8 +24,8 @@ from foremind.background.prompts import (
     topic_prompt,
 )
 from foremind.domain.companion_rules import KINDS, PROFILE_SLOTS, ProfileRules, ScratchpadRules
-from foremind.llm.answer_gate import AnswerGate, goes_round, is_empty_answer
 from foremind.llm.answer_parsing import UnparsableAnswer, parse_answer
+from foremind.llm.background_answer_gate import AnswerGate, goes_round, is_empty_answer
 from foremind.llm.prompt.layout import Message
 from foremind.text.languages.language_files import LANGUAGES
 

@@ -6,9 +6,9 @@ from uuid import UUID
 from foremind.background.step_definitions import STEPS_BY_NAME, after_failure
 from foremind.background.step_runner import RunningLane
 from foremind.background.worker import claim_limits
+from foremind.domain.background_step import ClaimLimits, Lane, StepState
 from foremind.domain.relationship import RelationshipState
 from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings
-from foremind.domain.step import ClaimLimits, Lane, StepState
 
 NOW = datetime(2026, 5, 20, 12, tzinfo=UTC)
 

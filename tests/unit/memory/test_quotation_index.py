@@ -2,7 +2,7 @@
 
 import pytest
 
-from foremind.memory.record_erasure import QuotationIndex
+from foremind.memory.erasure.records import QuotationIndex
 
 _TEXTS = {
     1: "Mein Hund heißt Bello und meine Katzen heißen Mia und Leo",

@@ -1,9 +1,9 @@
 """What becomes of records when something they contain or derive from is erased."""
 
-from foremind.domain.erasure import RecordText
+from foremind.domain.erasure_texts import RecordText
 from foremind.domain.record import RecordLayer
 from foremind.domain.relationship import ChangeSet
-from foremind.memory.record_erasure import change_sets_to_regenerate, regenerated_layers
+from foremind.memory.erasure.records import change_sets_to_regenerate, regenerated_layers
 
 
 def erased(layer: RecordLayer, kind: str = "") -> RecordText:

@@ -1,7 +1,7 @@
 """What remains of a session's state after an erasure."""
 
 from foremind.domain.session_state import SessionState
-from foremind.memory.record_erasure import remaining_state
+from foremind.memory.erasure.records import remaining_state
 from foremind.text.mentions import parse_mention
 
 STATE = SessionState(

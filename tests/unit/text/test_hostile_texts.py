@@ -14,7 +14,7 @@ from types import FrameType
 import pytest
 
 from foremind.background.extractive_summary import sentences_of
-from foremind.memory.erasure_scope import identifying_terms
+from foremind.memory.erasure.scope import identifying_terms
 from foremind.memory.scoring import minimum_scores_in, signals_in, significance_by_words
 from foremind.memory.short_answers import asks_about_listener, is_short_answer
 from foremind.text.languages.utterances import (

@@ -12,7 +12,7 @@ from foremind.domain.policy import LayerPolicy
 from foremind.domain.settings.setting_definitions import LayerName
 from foremind.llm.acting import offered
 from foremind.llm.prompt.character import Character
-from foremind.llm.prompt.layout import PastTurn, Prompt
+from foremind.llm.prompt.layout import RECALLED_ORDER, STANDING_ORDER, PastTurn, Prompt
 from foremind.llm.prompt.sections import Section, section
 from foremind.llm.prompt.token_budget import BudgetShare, allocate_tokens
 from foremind.llm.prompt.token_counter import CountTokens, counter_for
@@ -70,15 +70,10 @@ _LORE_TAG_TOKENS = 8  # of the tags or line breaks around an entry
 _MAX_COMPARED_CHARS = 2000  # of a message whose sentences are omitted from recalled layers
 _MIN_TURNS = 3  # that are always included
 _PREFERRED_TURNS = 10
-# In the prompt's order: the most stable sections come first.
-_STANDING_ORDER: tuple[LayerName, ...] = ("profile", "hot", "scratchpad", "summary", "opening")
 # A sentence in several sections is shown in the first. Where the last session ended is told as a
 # whole.
 _STANDING_PRECEDENCE: tuple[LayerName, ...] = (
     "opening", "profile", "hot", "scratchpad", "summary",
-)  # fmt: skip
-_RECALLED_ORDER: tuple[LayerName, ...] = (
-    "topics", "episodes", "scratchpad", "questions", "vault", "library", "memories", "state",
 )  # fmt: skip
 # A note is about the user and dated, and takes less room than the memory it is made of.
 _RECALLED_PRECEDENCE: tuple[LayerName, ...] = (
@@ -156,8 +151,8 @@ def assemble(
         history=tuple(allocation.window),
         message=message,
         now=now,
-        standing=_ordered(allocation.standing, _STANDING_ORDER),
-        recalled=_ordered(allocation.recalled, _RECALLED_ORDER),
+        standing=_ordered(allocation.standing, STANDING_ORDER),
+        recalled=_ordered(allocation.recalled, RECALLED_ORDER),
         instructions=tuple(instructions[number] for number in _shown_lines(shares, "behaviours")),
         lore=lore,
         closing=character.closing,

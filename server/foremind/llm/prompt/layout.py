@@ -17,6 +17,7 @@ from msgspec.structs import force_setattr
 from foremind.domain.actions import Offer
 from foremind.domain.calendar import NOWHERE, Surroundings
 from foremind.domain.memory import Recalled
+from foremind.domain.settings.setting_definitions import LayerName
 from foremind.domain.turn import Speaker
 from foremind.domain.user import NO_NAME
 from foremind.llm.acting import offered
@@ -38,6 +39,11 @@ class Message(TypedDict):
     content: str
 
 
+#: The order of a prompt's sections: the most stable ones come first.
+STANDING_ORDER: tuple[LayerName, ...] = ("profile", "hot", "scratchpad", "summary", "opening")
+RECALLED_ORDER: tuple[LayerName, ...] = (
+    "topics", "episodes", "scratchpad", "questions", "vault", "library", "memories", "state",
+)  # fmt: skip
 _TURN_SEPARATOR = "\n\n"  # between consecutive turns of the same speaker
 # Placeholder for what preceded the companion's first turn: a greeting, or omitted turns.
 _OMITTED: Message = {"role": "user", "content": "…"}

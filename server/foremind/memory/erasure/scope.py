@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from foremind.domain.erasure import RecordText, TranscriptText
-from foremind.memory.record_erasure import MADE_OF_TURNS, MIN_TERM_OVERLAP, QuotationIndex
+from foremind.domain.erasure_texts import RecordText, TranscriptText
+from foremind.memory.erasure.records import MADE_OF_TURNS, MIN_TERM_OVERLAP, QuotationIndex
 from foremind.text.languages.utterances import is_pure_question
 from foremind.text.mentions import Mention
 from foremind.text.tokenization import terms_of

@@ -5,7 +5,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from foremind.domain.erasure import RecordText
+from foremind.domain.erasure_texts import RecordText
 from foremind.domain.record import RecordLayer
 from foremind.domain.relationship import ChangeSet
 from foremind.domain.session_state import SessionState

@@ -12,13 +12,13 @@ import structlog
 
 from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError, NotFound
-from foremind.memory.erasure_scope import (
+from foremind.memory.erasure.scope import (
     ErasedContent,
     RelationshipTexts,
     SimilarityThresholds,
     find_erased_content,
 )
-from foremind.memory.erasure_steps import (
+from foremind.memory.erasure.steps import (
     Decide,
     ErasureCounts,
     ErasureSteps,

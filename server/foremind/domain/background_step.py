@@ -23,7 +23,7 @@ INGEST_LEASE = timedelta(seconds=10)
 #: first, or for so many.
 LULL = timedelta(seconds=45)
 GATHERED_FOR = timedelta(seconds=90)
-MAX_GATHERED = 6
+MAX_GATHERED_MESSAGES = 6
 
 #: The place of work without a model; every other place is a model on a model server.
 RULES_PLACE = ""

@@ -9,20 +9,20 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, partial
 
-from foremind.domain.erasure import RecordText, TranscriptText
+from foremind.domain.erasure_texts import RecordText, TranscriptText
 from foremind.domain.memory import MemoryText
 from foremind.domain.record import VECTOR_SEARCHED_LAYERS, search_text
 from foremind.domain.session_state import NO_STATE
 from foremind.domain.turn import ExchangeTurn, Speaker
 from foremind.memory.contextual_embedding import WINDOW_RADIUS, Vector, contextual_text
-from foremind.memory.erasure_scope import NOTHING, ErasedContent, RelationshipTexts
-from foremind.memory.record_erasure import (
+from foremind.memory.erasure.records import (
     RecordOutcome,
     change_sets_to_regenerate,
     decide_outcome,
     regenerated_layers,
     remaining_state,
 )
+from foremind.memory.erasure.scope import NOTHING, ErasedContent, RelationshipTexts
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.storage.database import Database
 from foremind.storage.erasure_store import ErasureReader, ErasureTransaction
