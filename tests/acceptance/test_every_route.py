@@ -268,7 +268,7 @@ async def test_user_ids_that_no_path_names_are_refused(start: StartServer, user:
     response = await client.open_session("wren", user_id=user, name="Ana")
     assert response["type"] == "error"
     assert (response["error"]["code"], response["error"]["param"]) == ("invalid_message", "user.id")
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE) as http:
         url = f"http://127.0.0.1:{server.port}/v1/relationships"
         refused = await http.get(url, params={"user": user})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "user")
