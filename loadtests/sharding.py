@@ -20,7 +20,7 @@ from typing import Any
 import asyncpg
 import numpy as np
 
-from foremind.cluster.postgres_bus import PostgresBus
+from foremind.cluster.announcement_bus import PostgresBus
 from foremind.domain.clock import SystemClock
 from foremind.domain.companion import CompanionFile
 from foremind.domain.errors import StorageUnavailable

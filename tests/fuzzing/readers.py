@@ -47,7 +47,6 @@ from foremind.llm.prompt.layout import Prompt
 from foremind.lore import key_matcher, lorebook
 from foremind.lore.activation import ScannedMessage, activate
 from foremind.memory import (
-    exclusive_facts,
     foreign_chats,
     ingest_decisions,
     markdown_files,
@@ -407,7 +406,7 @@ READERS: list[tuple[tuple[ModuleType, ...], Callable[[str, datetime], object]]] 
             tokenization.query_terms_of(text),
         ),
     ),
-    ((exclusive_facts,), lambda text, _: exclusive_facts.facts_in(text)),
+    ((profile,), lambda text, _: profile.facts_in(text)),
     (
         (
             chat_text,

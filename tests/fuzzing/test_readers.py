@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import foremind
 from foremind.domain.memory import Fact
-from foremind.memory.exclusive_facts import facts_in
+from foremind.memory.profile import facts_in
 from foremind.text import time_expressions
 from foremind.text.tense import Direction
 from foremind.text.tokenization import words_of

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from pgvector import HalfVector
 
-from foremind.domain.document import Chunk
+from foremind.domain.companion import Chunk
 from foremind.domain.settings.settings import Settings
 from foremind.retrieval.documents.library import DocumentIndex
 from foremind_eval.benchmarks.figures import (

@@ -8,7 +8,7 @@ from foremind.api.dependencies import MAX_ID, RelationshipServices, parse_number
 from foremind.api.operations import TEXT, Operation
 from foremind.api.responses import DoneResponse, json_response
 from foremind.auth.principal import Principal
-from foremind.domain.document import Document
+from foremind.domain.companion import Document
 from foremind.domain.errors import InvalidMessage
 from foremind.storage.companion_store import DocumentStore
 

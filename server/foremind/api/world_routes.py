@@ -19,10 +19,10 @@ from foremind.api.responses import DoneResponse, json_response
 from foremind.auth.authority import require_host
 from foremind.auth.principal import Principal
 from foremind.domain.actions import REQUESTED, RESULT, Action, ActionId
-from foremind.domain.calendar import Calendar
 from foremind.domain.errors import InvalidMessage, NotFound, TooLarge
 from foremind.domain.memory import Recalled
 from foremind.domain.world import (
+    Calendar,
     EventChoice,
     How,
     NewEvent,

@@ -9,8 +9,7 @@ from datetime import UTC, datetime, timedelta
 from foremind.background.step_definitions import HELD_AT_LEAST, STEPS_BY_NAME
 from foremind.background.step_runner import StepRunner
 from foremind.background.worker import BackgroundWorker
-from foremind.cluster.announcement_bus import AnnouncementBus
-from foremind.cluster.postgres_bus import PostgresBus
+from foremind.cluster.announcement_bus import AnnouncementBus, PostgresBus
 from foremind.domain.clock import Clock, SystemClock
 from foremind.domain.policy import policy_for
 from foremind.domain.settings.settings import CompanionSettings, Settings
@@ -18,11 +17,11 @@ from foremind.llm.model_selection import ChatModels
 from foremind.memory.correct import Corrector
 from foremind.memory.erasure.eraser import Eraser, UserEraser
 from foremind.memory.erasure.scope import SimilarityThresholds
-from foremind.memory.exclusive_facts import facts_in
 from foremind.memory.expiry import RetentionEnforcer
 from foremind.memory.import_relationship import RelationshipImporter
 from foremind.memory.importance_rating import ImportanceRater
 from foremind.memory.ingest import MemoryIngester
+from foremind.memory.profile import facts_in
 from foremind.memory.scoring import score_significance
 from foremind.retrieval.classifiers import TEXT_FEATURES, TextClassifiers
 from foremind.retrieval.embedding.remote_backend import (

@@ -17,7 +17,7 @@ from foremind.background.prompts import NoteOperation
 from foremind.domain.companion_rules import PROFILE_SLOTS
 from foremind.domain.record import NO_DETAILS, Details, Record
 from foremind.llm.prompt.sections import in_first_person
-from foremind.memory.exclusive_facts import values_of
+from foremind.memory.profile import values_of
 from foremind.memory.scoring import minimum_scores_in, significance_by_words
 from foremind.text.languages.utterances import is_pure_question
 from foremind.text.sentences import QUESTION_MARKS

@@ -37,7 +37,7 @@ from foremind.domain.announcements import (
 )
 from foremind.domain.clock import Clock
 from foremind.domain.errors import StorageUnavailable
-from foremind.domain.versions import CompanionVersions, RelationshipVersions, VersionsInForce
+from foremind.domain.turn import CompanionVersions, RelationshipVersions, VersionsInForce
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin, stop
 from foremind.storage.relationship_store import VersionStore

@@ -6,12 +6,49 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings
-from foremind.domain.versions import VersionsInForce
+
+
+class CompanionVersions(msgspec.Struct, frozen=True):
+    """The versions of a companion as of one moment; `documents` counts changes to its documents."""
+
+    companion_id: int
+    version: int
+    documents: int
+
+
+class RelationshipVersions(msgspec.Struct, frozen=True):
+    """The versions of a relationship as of one moment.
+
+    They only rise, unless a database without the last commits takes over: one restored from a
+    backup, or a standby that lagged behind. `incarnation` is of the start of the database that they
+    were read from, so that numbers which have caught up since are not taken for the known ones.
+
+    `removals` counts the transactions that removed something, `erasures` those of them that refuse
+    work in flight. `settings_version` also counts changes of consent.
+    """
+
+    relationship_id: int
+    memory_version: int
+    layers_version: int
+    removals: int
+    erasures: int
+    settings_version: int
+    consented: bool
+    incarnation: str
+
+
+class VersionsInForce(msgspec.Struct, frozen=True):
+    """Everything that prompts of a relationship depend on."""
+
+    relationship: RelationshipVersions
+    companion: CompanionVersions
+
 
 Trigger = Literal["pause", "eager", "send"]
 SpeculativeWork = Literal["nothing", "prefill", "reply"]

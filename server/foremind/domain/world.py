@@ -5,6 +5,7 @@ that it had at that moment. A mind is what one character knows: the events that 
 what was derived from them.
 """
 
+from calendar import monthrange
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,9 +17,52 @@ import msgspec
 from msgspec import Meta
 
 from foremind.domain.actions import Action, ActionName, Condition
-from foremind.domain.calendar import NO_CALENDAR, Calendar
 from foremind.domain.relationship import relationship_id_of
 from foremind.domain.turn import MemoryType
+
+Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^\W_]([^\W_]|[ '’-])*$")]
+_LEAP_YEAR = 2024
+
+
+class Feast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Days of every year: the first, with the month counted from 1, and how many they are."""
+
+    month: Annotated[int, Meta(ge=1, le=12)]
+    day: Annotated[int, Meta(ge=1, le=31)] = 1
+    days: Annotated[int, Meta(ge=1, le=366)] = 1
+
+    @property
+    def last_day(self) -> int:
+        """The last day of its month, in some years at least."""
+        return monthrange(_LEAP_YEAR, self.month)[1]
+
+
+class Calendar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a world calls the twelve months, the seven days from Monday on, feasts and seasons.
+
+    Months are as long as in the Gregorian calendar; what has no names has those of the language.
+    """
+
+    months: Annotated[tuple[Name, ...], Meta(min_length=12, max_length=12)] | None = None
+    days: Annotated[tuple[Name, ...], Meta(min_length=7, max_length=7)] | None = None
+    feasts: Annotated[dict[Name, Feast], Meta(max_length=100)] = {}
+
+
+#: A world that has no names of its own.
+NO_CALENDAR = Calendar()
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where in a world somebody is, and what its days are called."""
+
+    place: str = ""
+    calendar: Calendar = NO_CALENDAR
+
+
+#: Outside of worlds.
+NOWHERE = Surroundings()
+
 
 Volume = Literal["whisper", "say", "shout"]
 #: How an event was witnessed; `own`: the mind itself said or did it.

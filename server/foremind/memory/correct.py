@@ -16,8 +16,8 @@ from foremind.memory.erasure.scope import (
     find_erased_content,
 )
 from foremind.memory.erasure.steps import Decide, ErasureCounts, ErasureSteps, find_and_lock
-from foremind.memory.exclusive_facts import facts_in
 from foremind.memory.ingest import MemoryIngester
+from foremind.memory.profile import facts_in
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.supervision import run_or_offload
 from foremind.storage.database import Database

@@ -43,9 +43,9 @@ from foremind.memory.contextual_embedding import (
     contextual_text,
     standalone_text,
 )
-from foremind.memory.exclusive_facts import facts_in
 from foremind.memory.foreign_chats import AskedReading, ForeignPast, ReadPart
 from foremind.memory.ingest import MemoryIngester
+from foremind.memory.profile import facts_in
 from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.runtime.fair_queue import ConnectionQueue
 from foremind.runtime.reader_process import reading

@@ -35,7 +35,7 @@ from foremind.memory.contextual_embedding import (
     reembed_neighbours,
     standalone_text,
 )
-from foremind.memory.exclusive_facts import facts_in
+from foremind.memory.profile import facts_in
 from foremind.memory.scoring import (
     MINIMUM_SCORES,
     SignificanceScore,

@@ -30,9 +30,9 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from foremind.domain.calendar import NOWHERE, Surroundings
 from foremind.domain.memory import NARRATED_TYPES, Candidate, KnownMemory, Recalled, WordStatistics
 from foremind.domain.policy import RecallPolicy
+from foremind.domain.world import NOWHERE, Surroundings
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.languages.utterances import is_pure_question
 from foremind.text.time_expressions import (

@@ -19,10 +19,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from foremind.domain.calendar import NOWHERE, Surroundings
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.record import LayersState, Record, of_layer, unsettled_questions
 from foremind.domain.settings.setting_definitions import LayerName
+from foremind.domain.world import NOWHERE, Surroundings
 from foremind.llm.prompt.sections import (
     Section,
     StandingLayers,

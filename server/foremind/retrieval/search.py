@@ -8,9 +8,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from foremind.domain.calendar import NOWHERE, Surroundings
 from foremind.domain.memory import Recalled, RetrievalQuery, WordStatistics
 from foremind.domain.policy import RecallPolicy
+from foremind.domain.world import NOWHERE, Surroundings
 from foremind.retrieval.classifiers import TextClassifiers, worth_searching
 from foremind.retrieval.ranking import (
     CandidateSet,

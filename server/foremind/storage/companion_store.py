@@ -15,8 +15,7 @@ import structlog
 from pgvector import HalfVector
 
 from foremind.domain.announcements import CompanionChanged, LibraryChanged
-from foremind.domain.companion import Companion, CompanionFile
-from foremind.domain.document import Chunk, Document
+from foremind.domain.companion import Chunk, Companion, CompanionFile, Document
 from foremind.domain.errors import NOT_JSON, NotFound
 from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings
 from foremind.runtime.erasable_cache import erasable_cache

@@ -36,7 +36,7 @@ from foremind.domain.session_state import (
     apply_state_patch,
 )
 from foremind.domain.settings.settings import RelationshipSettings
-from foremind.domain.versions import CompanionVersions, RelationshipVersions, VersionsInForce
+from foremind.domain.turn import CompanionVersions, RelationshipVersions, VersionsInForce
 from foremind.storage.companion_store import relationship_settings, without_settings
 from foremind.storage.database import Database
 from foremind.storage.relationship_transaction import RelationshipTransaction

@@ -16,7 +16,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from foremind.domain.calendar import NO_CALENDAR, Calendar
+from foremind.domain.world import NO_CALENDAR, Calendar
 from foremind.text.languages import utterances
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES

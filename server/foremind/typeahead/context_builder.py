@@ -13,12 +13,12 @@ import numpy.typing as npt
 import structlog
 
 from foremind.cluster.freshness import Freshness
-from foremind.domain.calendar import NOWHERE, Surroundings
 from foremind.domain.clock import Clock
 from foremind.domain.errors import ForemindError
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.settings.setting_definitions import LayerName
+from foremind.domain.world import NOWHERE, Surroundings
 from foremind.llm.prompt.sections import (
     Section,
     StandingLayers,

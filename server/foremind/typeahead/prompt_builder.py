@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from foremind.domain.actions import Offer
-from foremind.domain.calendar import NOWHERE, Surroundings
 from foremind.domain.companion import Companion
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.session_state import NO_STATE, SessionState
+from foremind.domain.world import NOWHERE, Surroundings
 from foremind.llm.prompt.assembly import AssembledPrompt, assemble
 from foremind.llm.prompt.character import character_of, last_turn_of, opening_line
 from foremind.llm.prompt.layout import PastTurn

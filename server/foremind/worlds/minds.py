@@ -6,7 +6,6 @@ from datetime import datetime
 from functools import partial
 
 from foremind.domain.actions import Offer
-from foremind.domain.calendar import Surroundings
 from foremind.domain.companion import Companion
 from foremind.domain.errors import InvalidMessage
 from foremind.domain.memory import Recalled
@@ -15,7 +14,7 @@ from foremind.domain.relationship import Relationship, relationship_id_of
 from foremind.domain.settings.setting_levels import effective_settings, setting_origins
 from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind.domain.user import NO_NAME, UTC
-from foremind.domain.world import NO_SCENE, Perceived, Scene, player_account
+from foremind.domain.world import NO_SCENE, Perceived, Scene, Surroundings, player_account
 from foremind.llm.prompt.assembly import MAX_TURNS, AssembledPrompt
 from foremind.llm.prompt.character import macro_values
 from foremind.llm.prompt.kept_prompt import keep_prompt

@@ -19,7 +19,7 @@ from foremind.domain.announcements import (
     MemoryAnnouncement,
     SettingsChanged,
 )
-from foremind.domain.versions import CompanionVersions, RelationshipVersions
+from foremind.domain.turn import CompanionVersions, RelationshipVersions
 
 KNOWN = RelationshipVersions(
     relationship_id=7,

@@ -34,8 +34,13 @@ from foremind.domain.errors import ForemindError, StorageUnavailable
 from foremind.domain.record import LayersState
 from foremind.domain.session_state import NO_STATE, SessionState
 from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings, Settings
-from foremind.domain.turn import OpenedSession, Turn
-from foremind.domain.versions import CompanionVersions, RelationshipVersions, VersionsInForce
+from foremind.domain.turn import (
+    CompanionVersions,
+    OpenedSession,
+    RelationshipVersions,
+    Turn,
+    VersionsInForce,
+)
 from foremind.gateway.flow_control import AddressLimits, AddressSlot
 from foremind.gateway.handshake import Handshake
 from foremind.gateway.live_settings import LiveSettings

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.domain.calendar import Calendar, Feast
+from foremind.domain.world import Calendar, Feast
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES
 from foremind.text.languages.prompt_words import age_in_words
 from foremind.text.time_expressions import Span, day_of, span_proximity, spans_in

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from foremind.domain.actions import Offer
-from foremind.domain.calendar import NOWHERE, Surroundings
 from foremind.domain.companion_rules import Behaviour
 from foremind.domain.memory import Recalled
 from foremind.domain.policy import LayerPolicy
 from foremind.domain.settings.setting_definitions import LayerName
+from foremind.domain.world import NOWHERE, Surroundings
 from foremind.llm.acting import offered
 from foremind.llm.prompt.character import Character
 from foremind.llm.prompt.layout import RECALLED_ORDER, STANDING_ORDER, PastTurn, Prompt

@@ -15,11 +15,11 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from foremind.domain.actions import Offer
-from foremind.domain.calendar import NOWHERE, Surroundings
 from foremind.domain.memory import Recalled
 from foremind.domain.settings.setting_definitions import LayerName
 from foremind.domain.turn import Speaker
 from foremind.domain.user import NO_NAME
+from foremind.domain.world import NOWHERE, Surroundings
 from foremind.llm.acting import offered
 from foremind.llm.prompt.quoted_lines import quoted, without_tags, witnessed_key
 from foremind.llm.prompt.sections import Section

@@ -20,12 +20,12 @@ from functools import partial
 
 import msgspec
 
-from foremind.domain.calendar import NO_CALENDAR, Calendar
 from foremind.domain.companion_rules import TASTE_RANK
 from foremind.domain.memory import NARRATED_TYPES, Recalled
 from foremind.domain.record import MadeBy, Record, is_manual, of_layer
 from foremind.domain.session_state import Flag, SessionState
 from foremind.domain.settings.setting_definitions import LayerName
+from foremind.domain.world import NO_CALENDAR, Calendar
 from foremind.llm.prompt.quoted_lines import (
     QuotedLine,
     line,

@@ -19,7 +19,7 @@ from cachetools import LRUCache
 
 from foremind.domain.announcements import Announcement, LibraryChanged
 from foremind.domain.clock import Clock
-from foremind.domain.document import Chunk
+from foremind.domain.companion import Chunk
 from foremind.domain.errors import (
     ForemindError,
     StorageUnavailable,

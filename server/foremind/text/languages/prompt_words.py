@@ -12,7 +12,7 @@ import msgspec
 from babel import Locale, UnknownLocaleError
 from babel.dates import format_timedelta
 
-from foremind.domain.calendar import NO_CALENDAR, Calendar
+from foremind.domain.world import NO_CALENDAR, Calendar
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import (
     ENGLISH,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pgvector import HalfVector
 
-from foremind.domain.document import Chunk
+from foremind.domain.companion import Chunk
 from foremind.retrieval.documents.library import DocumentIndex, InvertedIndex
 
 SENTENCE = "The ferry number {} leaves at ten. "

@@ -3,7 +3,7 @@
 import pytest
 
 from foremind.domain.memory import Fact
-from foremind.memory.exclusive_facts import facts_in
+from foremind.memory.profile import facts_in
 
 
 @pytest.mark.parametrize(
