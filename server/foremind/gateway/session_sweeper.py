@@ -58,6 +58,7 @@ class ExpiryQueue(Generic[Item]):
 
 
 _MIN_WAIT_S = 0.05  # between two checks of a session that lost its connection
+_BUSY_CHECK_S = 1.0  # the same, while only a reply keeps it
 _TOKEN_CHECK_S = 2.0  # polled: keys can be withdrawn, and the wall clock can step
 _PRUNE_S = 30.0  # between two removals of expired events
 _SWEEP_BATCH = 50  # sessions checked before the event loop runs other tasks
@@ -178,5 +179,8 @@ def next_check(
     """
     if detached_at is None:
         return now + (_TOKEN_CHECK_S if token_expires else _PRUNE_S)
-    wait_s = settings.reply_grace_s if busy else settings.resume_s
-    return max(detached_at + wait_s, now + _MIN_WAIT_S)
+    ends_at = detached_at + settings.resume_s
+    if busy:  # until its reply is complete, which nobody tells the sweeper
+        stopped_at = detached_at + settings.reply_grace_s
+        ends_at = min(stopped_at, max(ends_at, now + _BUSY_CHECK_S))
+    return max(ends_at, now + _MIN_WAIT_S)

@@ -24,6 +24,17 @@ def test_a_detached_session_is_checked_when_its_time_is_over() -> None:
     assert busy == detached_at + settings.reply_grace_s
 
 
+def test_a_session_does_not_outlast_its_reply_by_long() -> None:
+    """Most often the reply is complete a moment after its client has gone."""
+    settings = load_settings(resume_s=10.0, reply_grace_s=60.0)
+    just_lost = next_check(settings, NOW, NOW, busy=True, token_expires=False)
+    still_busy = next_check(settings, NOW, NOW - 10.0, busy=True, token_expires=False)
+    nearly_stopped = next_check(settings, NOW, NOW - 59.5, busy=True, token_expires=False)
+    assert just_lost == NOW + 10.0
+    assert still_busy == NOW + 1.0
+    assert nearly_stopped == NOW + 0.5
+
+
 def test_an_overdue_session_is_checked_a_moment_later() -> None:
     """Its reply was stopped, and is about to be stored."""
     settings = load_settings()
