@@ -9,6 +9,8 @@ from loadtests.hostile.attackers import ATTACKS
 Result = dict[str, Any]
 #: How many typists, rounds and messages the results of a report were measured with.
 Profile = dict[str, int]
+#: Unless told. That of the published report, so that an attack can be measured alone.
+USUAL_PROFILE: Profile = {"typists": 50, "rounds": 1, "messages": 3}
 
 
 def read_results(path: Path, profile: Profile) -> list[Result] | None:

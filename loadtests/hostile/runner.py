@@ -34,7 +34,7 @@ from foremind.app.configuration import load_settings
 from foremind_client import Client, Closed, connect
 from foremind_eval.processes.server_process import cpu_s, running_server
 from loadtests.hostile import attackers
-from loadtests.hostile.report import Profile, add_result, read_results
+from loadtests.hostile.report import USUAL_PROFILE, Profile, add_result, read_results
 
 RESULTS = Path(__file__).parents[1] / "results"
 _MOST_ENTER, _MOST_MEMORY = 1.2, 1.1  # times what it is when calm
@@ -86,12 +86,13 @@ def main() -> None:
     parser.add_argument("--attacks", type=_names, default=list(attackers.ATTACKS),
                         help="some of " + ",".join(attackers.ATTACKS))  # fmt: skip
     parser.add_argument("--attackers", type=_numbers, default=[1, 50], help="of each, in turn")
-    parser.add_argument("--typists", type=int, default=50)
-    parser.add_argument("--rounds", type=int, default=3, help="calm and hostile ones")
-    parser.add_argument("--messages", type=int, default=4, help="of a typist in a round")
+    parser.add_argument("--typists", type=int)
+    parser.add_argument("--rounds", type=int, help="calm and hostile ones")
+    parser.add_argument("--messages", type=int, help="of a typist in a round")
     parser.add_argument("--out", type=Path, default=RESULTS / "hostile.json")
+    parser.set_defaults(**USUAL_PROFILE)
     options = parser.parse_args()
-    profile = {name: getattr(options, name) for name in ("typists", "rounds", "messages")}
+    profile = {name: getattr(options, name) for name in USUAL_PROFILE}
     some = set(options.attacks) != set(attackers.ATTACKS)
     if some and read_results(options.out, profile) is None:
         parser.error(f"{options.out} has another number of typists, rounds or messages: "

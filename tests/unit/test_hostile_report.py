@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
-from loadtests.hostile.report import add_result, merged, read_results
+from loadtests.hostile.report import USUAL_PROFILE, add_result, merged, read_results
+
+from tests.conftest import ROOT
 
 PROFILE = {"typists": 50, "rounds": 1, "messages": 3}
 
@@ -39,3 +41,9 @@ def test_results_of_another_profile_are_never_mixed(tmp_path: Path) -> None:
     assert read_results(path, longer) is None
     add_result(path, longer, result("chunks", 50, 1.0))
     assert read_results(path, longer) == [result("chunks", 50, 1.0)]
+
+
+def test_an_attack_can_be_measured_alone() -> None:
+    """Beside the published results, unless another profile is asked for."""
+    published = read_results(ROOT / "loadtests" / "results" / "hostile.json", USUAL_PROFILE)
+    assert published
