@@ -339,15 +339,15 @@ class Performance:
 
     async def logs(self) -> dict[str, Any]:
         """Return what players witnessed in the timeline that is going on."""
-        worlds = self._host.server.app.core.stores.worlds
-        timeline = (await worlds.find(self._host.world)).timeline
+        stores = self._host.server.app.core.stores
+        timeline = (await stores.worlds.find(self._host.world)).timeline
         ids = {player_account(timeline, player): player for player in PLAYERS}
         return {
             ids[account]: [
                 (seen.event, seen.memory_type, seen.happened_at)
-                for seen in await worlds.witnessed([log_of(number)], 0, 1000)
+                for seen in await stores.minds.witnessed([log_of(number)], 0, 1000)
             ]
-            for account, number in (await worlds.accounts(list(ids))).items()
+            for account, number in (await stores.worlds.accounts(list(ids))).items()
         }
 
     async def _ask(self, mind: Mind, draft: str) -> Any:

@@ -24,8 +24,9 @@ from foremind.domain.settings.settings import CompanionSettings, Secret, Setting
 from foremind.domain.world import NewEvent, Scene
 from foremind.memory.erasure.eraser import UserEraser
 from foremind.storage.database import Database
+from foremind.storage.mind_store import MindStore
 from foremind.storage.user_store import UserStore
-from foremind.storage.world_store import WorldStore
+from foremind.storage.world_erasure_store import WorldErasureStore
 from foremind.worlds.forgetting import WorldEraser
 from tests.conftest import PATIENCE, CommitsOnly, eventually_async, owner_of
 from tests.faults.conftest import full
@@ -77,7 +78,11 @@ async def erasing(core: Core) -> AsyncIterator[tuple[FaultProxy, UserStore, User
             eraser: Any = build_eraser(core)
             eraser._database = database
             users = UserStore(database)
-            stores = replace(core.stores, worlds=WorldStore(database, ""))
+            stores = replace(
+                core.stores,
+                world_erasures=WorldErasureStore(database),
+                minds=MindStore(database, ""),
+            )
             worlds = WorldEraser(stores, eraser, core.runtime.clock)
             yield proxy, users, UserEraser(users, eraser, worlds, core.runtime.clock)
 
@@ -147,10 +152,10 @@ async def play(core: Core, user: str) -> None:
         relationship_id_of(begun.timeline, shared.id),
         relationship_id_of(account, own.id),
     ):
-        await worlds.begin_mind(mind, None)
-        witnessed = await worlds.witnessed([mind], 0, 10)
+        await core.stores.minds.begin_mind(mind, None)
+        witnessed = await core.stores.minds.witnessed([mind], 0, 10)
         vectors = [np.ones(2, np.float32)] * len(witnessed)
-        await worlds.perceive(mind, witnessed, vectors, lambda seen: seen.text, now)
+        await core.stores.minds.perceive(mind, witnessed, vectors, lambda seen: seen.text, now)
 
 
 async def left_of(core: Core, number: int, user: str) -> int:

@@ -20,7 +20,7 @@ from foremind.domain.relationship import relationship_id_of
 from foremind.domain.settings.settings import Secret, Settings
 from foremind.storage.database import Database
 from foremind.storage.named_queries import as_one_read, load_queries
-from foremind.storage.world_store import act_for
+from foremind.storage.world_events import act_for
 from foremind_client import Client
 from foremind_eval.doubles.model_server import Script, scripted_model
 from tests.acceptance.hosting import hosting

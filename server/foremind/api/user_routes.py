@@ -46,7 +46,7 @@ class UserEndpoints:
         """
         user_id = _accessible_user(request, principal)
         services = self._services
-        accounts = await services.stores.worlds.accounts_of_player(user_id)
+        accounts = await services.stores.world_erasures.accounts_of_player(user_id)
         user = await self._users.get(user_id) if accounts else await self._users.find(user_id)
         now = services.runtime.clock.now()
         relationships = await services.stores.relationships.relationships_of_user(user_id)
@@ -77,7 +77,7 @@ class UserEndpoints:
                 [
                     PlayerInWorld(
                         account.world,
-                        await services.stores.worlds.witnessed_by(account),
+                        await services.stores.world_erasures.witnessed_by(account),
                         await exports_of(known),
                     )
                     for account, known in minds.items()

@@ -35,7 +35,8 @@ from foremind.domain.world import (
 )
 from foremind.gateway.scenes import Scenes
 from foremind.llm.acting import problem_of_schema, tools_of
-from foremind.storage.world_store import PerceivedEvent, World
+from foremind.storage.mind_store import PerceivedEvent
+from foremind.storage.world_events import World
 from foremind.worlds.forgetting import WorldEraser
 from foremind.worlds.minds import Minds, Thought
 from foremind.worlds.narration import flat
@@ -95,10 +96,10 @@ class WorldEventBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `type` is the host's own; "said", "told" and "conversation" are something said by `actor`,
     "observation" and "state" are observed, "relationship" is how two stand to each other, and
-    everything else is an event. Without `audience`, whoever is in the scene witnesses it; of a
-    whisper those whom it is said to. Without a scene, everybody in the world does. `retells` is the
-    event that the actor passes on, `at` in the world's time. With `respond`, minds that witness it
-    in its scene answer it, as the scene's turn order says.
+    everything else is an event. `text` may be as long as a message. Without `audience`, whoever is
+    in the scene witnesses it; of a whisper those whom it is said to. Without a scene, everybody in
+    the world does. `retells` is the event that the actor passes on, `at` in the world's time. With
+    `respond`, minds that witness it in its scene answer it, as the scene's turn order says.
     """
 
     id: EventId

@@ -20,7 +20,9 @@ from foremind.domain.actions import Action, ActionName, Condition
 from foremind.domain.relationship import relationship_id_of
 from foremind.domain.turn import MemoryType
 
-Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^\W_]([^\W_]|[ '’-])*$")]
+CalendarName = Annotated[
+    str, Meta(min_length=1, max_length=64, pattern=r"^[^\W_]([^\W_]|[ '’-])*$")
+]
 _LEAP_YEAR = 2024
 
 
@@ -43,9 +45,9 @@ class Calendar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Months are as long as in the Gregorian calendar; what has no names has those of the language.
     """
 
-    months: Annotated[tuple[Name, ...], Meta(min_length=12, max_length=12)] | None = None
-    days: Annotated[tuple[Name, ...], Meta(min_length=7, max_length=7)] | None = None
-    feasts: Annotated[dict[Name, Feast], Meta(max_length=100)] = {}
+    months: Annotated[tuple[CalendarName, ...], Meta(min_length=12, max_length=12)] | None = None
+    days: Annotated[tuple[CalendarName, ...], Meta(min_length=7, max_length=7)] | None = None
+    feasts: Annotated[dict[CalendarName, Feast], Meta(max_length=100)] = {}
 
 
 #: A world that has no names of its own.

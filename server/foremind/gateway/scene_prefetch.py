@@ -14,7 +14,7 @@ from foremind.domain.turn import Trigger
 from foremind.domain.world import NewEvent, Scene, Volume
 from foremind.gateway.session_services import SessionServices
 from foremind.runtime.supervision import TaskSet
-from foremind.storage.world_store import World
+from foremind.storage.world_events import World
 from foremind.text.languages.language_files import ENGLISH
 from foremind.typeahead.context_cache import PreparedContext
 from foremind.typeahead.prefetcher import ContextAtEnter, PrefetchCallbacks, Prefetcher

@@ -44,7 +44,8 @@ from foremind.gateway.scenes import Scenes, Speech
 from foremind.gateway.session_client import NOT_ALLOWED, NOT_AUTHENTICATED
 from foremind.gateway.session_services import SessionServices
 from foremind.runtime.supervision import TaskSet
-from foremind.storage.world_store import PerceivedEvent, World
+from foremind.storage.mind_store import PerceivedEvent
+from foremind.storage.world_events import World
 from foremind.typeahead.context_cache import PreparedContext
 from foremind.worlds.minds import Mind
 
@@ -291,22 +292,23 @@ class SceneSession:
 
     async def _tell_events(self, world: World) -> None:
         """Tell the client what the player witnessed since it was told last."""
-        worlds = self._services.stores.worlds
-        account = await worlds.account(world, self.player)
+        stores = self._services.stores
+        account = await stores.worlds.account(world, self.player)
         if account is None:
             return
-        while events := await worlds.witnessed([log_of(account)], self._seen, _BATCH):
+        log = [log_of(account)]
+        while events := await stores.minds.witnessed(log, self._seen, _BATCH):
             for event in events:
                 self.emit(_scene_event(event))
             self._seen = events[-1].key.seq
 
     async def _recent(self, world: World) -> list[SceneEvent]:
         """Return the last events that the player witnessed before this timeline began."""
-        worlds = self._services.stores.worlds
+        stores = self._services.stores
         ids = [player_account(timeline, self.player) for timeline in world.ancestors]
-        accounts = await worlds.accounts(ids)
+        accounts = await stores.worlds.accounts(ids)
         past = [log_of(accounts[account]) for account in ids if account in accounts]
-        return [_scene_event(event) for event in await worlds.witnessed_last(past, _RECENT)]
+        return [_scene_event(event) for event in await stores.minds.witnessed_last(past, _RECENT)]
 
     async def _tell_state(
         self, world: World, scene: Scene | None, events: list[SceneEvent] | None

@@ -61,7 +61,7 @@ from foremind.gateway.session_services import SessionServices
 from foremind.llm.acting import MAX_CALLS, checked
 from foremind.retrieval.access_counts import used_memories
 from foremind.runtime.supervision import TaskSet, run_or_offload
-from foremind.storage.world_store import StoredWorldEvent, World
+from foremind.storage.world_events import StoredWorldEvent, World
 from foremind.worlds.minds import Minds, Thought
 from foremind.worlds.narration import flat
 from foremind.worlds.turn_order import answering
@@ -528,7 +528,7 @@ class Scenes:
         asked = await _checked(calls, offer.actions) if calls and offer is not None else []
         if not text and not asked:
             return []
-        sources = await worlds.events_of_memories(mind, used) if used else []
+        sources = await self._services.stores.minds.events_of_memories(mind, used) if used else []
         taken = await worlds.events(world, sources) if sources else []
         answered = said.id.rpartition(">")[0]
         event = replace(

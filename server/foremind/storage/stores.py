@@ -6,12 +6,14 @@ from datetime import timedelta
 from foremind.storage.companion_store import CompanionStore, DocumentStore
 from foremind.storage.database import Database
 from foremind.storage.memory_store import MemoryStore
+from foremind.storage.mind_store import MindStore
 from foremind.storage.presence import GatewayStore, Presence
 from foremind.storage.quotas import UserQuota
 from foremind.storage.record_store import RecordStore
 from foremind.storage.relationship_store import RelationshipStore, StateStore, VersionStore
 from foremind.storage.turn_store import TurnStore
 from foremind.storage.user_store import UserStore
+from foremind.storage.world_erasure_store import WorldErasureStore
 from foremind.storage.world_store import WorldStore
 
 
@@ -28,6 +30,8 @@ class Stores:
     records: RecordStore
     documents: DocumentStore
     worlds: WorldStore
+    minds: MindStore
+    world_erasures: WorldErasureStore
     versions: VersionStore
     presence: Presence
     gateways: GatewayStore
@@ -59,7 +63,9 @@ class Stores:
             memories=MemoryStore(database, fingerprint),
             records=RecordStore(database, fingerprint),
             documents=DocumentStore(database, fingerprint),
-            worlds=WorldStore(database, fingerprint),
+            worlds=WorldStore(database),
+            minds=MindStore(database, fingerprint),
+            world_erasures=WorldErasureStore(database),
             presence=presence,
             gateways=GatewayStore(database, presence),
             quota=quota,

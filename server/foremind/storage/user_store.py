@@ -13,7 +13,7 @@ from foremind.domain.announcements import AccessRevoked, UserErased
 from foremind.domain.errors import NotFound, StorageUnavailable
 from foremind.domain.user import ExportedRevocation, User
 from foremind.storage.database import Database, DatabaseConnection
-from foremind.storage.world_store import leave_worlds
+from foremind.storage.world_erasure_store import leave_worlds
 
 
 class UserErasure(NamedTuple):

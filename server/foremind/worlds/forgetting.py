@@ -11,7 +11,8 @@ from foremind.memory.erasure.eraser import Eraser
 from foremind.storage.database import Count, DatabaseConnection
 from foremind.storage.stores import Stores
 from foremind.storage.user_store import UserErasure
-from foremind.storage.world_store import EventKey, ForgottenEvent, PlayerAccount, World
+from foremind.storage.world_erasure_store import ForgottenEvent, PlayerAccount
+from foremind.storage.world_events import EventKey, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +47,18 @@ class WorldEraser:
             NotFound: an event is named that has not happened in the world.
             StorageUnavailable, Overloaded: try again later.
         """
-        worlds = self._stores.worlds
-        timelines = await worlds.timelines_of(world)
+        erasures = self._stores.world_erasures
+        timelines = await erasures.timelines_of(world)
         if choice.ids:
-            named = await worlds.named(world.lineage, choice.ids)
-            named = named or await worlds.named(timelines, choice.ids)
+            named = await erasures.named(world.lineage, choice.ids)
+            named = named or await erasures.named(timelines, choice.ids)
             if not named:
                 raise NotFound("event: expected the id of one of this world", param="event")
             forgotten = await self._forget(named)
         else:
-            last = await worlds.last_events(timelines)
+            last = await erasures.last_events(timelines)
             forgotten = [event async for event in self._forget_chosen(last, choice)]
-        minds = await worlds.slugs_of_minds(forgotten)
+        minds = await erasures.slugs_of_minds(forgotten)
         return WorldErasureReceipt(sorted({event.id for event in forgotten}), sorted(minds))
 
     async def forget_player(self, erasure: UserErasure, count: Count) -> None:
@@ -71,8 +72,8 @@ class WorldEraser:
         Raises:
             StorageUnavailable, Overloaded: try again later; what is erased stays so.
         """
-        worlds = self._stores.worlds
-        accounts = await worlds.accounts_of_player(erasure.alias)
+        erasures = self._stores.world_erasures
+        accounts = await erasures.accounts_of_player(erasure.alias)
         for account in accounts:
             await self._erase_minds_of(account, count)
         choice = EventChoice(player=erasure.player)
@@ -80,11 +81,11 @@ class WorldEraser:
             pass
         await self.finish_interrupted()  # perhaps an earlier attempt was
         for account in accounts:
-            while not await worlds.delete_account(account):
+            while not await erasures.delete_account(account):
                 await self._erase_minds_of(account, count)
 
     async def _erase_minds_of(self, account: PlayerAccount, count: Count) -> None:
-        for mind in await self._stores.worlds.relationships_of(account):
+        for mind in await self._stores.world_erasures.relationships_of(account):
             with suppress(NotFound):  # somebody else has erased it
                 await self._eraser.erase_relationship(mind, count)
 
@@ -106,10 +107,10 @@ class WorldEraser:
         Raises:
             RateLimited, StorageUnavailable, Overloaded: try again later.
         """
-        worlds = self._stores.worlds
-        while (timeline := await worlds.abandoned_timeline()) is not None:
-            while not await worlds.delete_timeline(timeline):
-                for mind in await worlds.minds_of_timeline(timeline):
+        erasures = self._stores.world_erasures
+        while (timeline := await erasures.abandoned_timeline()) is not None:
+            while not await erasures.delete_timeline(timeline):
+                for mind in await erasures.minds_of_timeline(timeline):
                     with suppress(NotFound):  # somebody else has erased it
                         await self._eraser.erase_relationship(mind, _uncounted)
 
@@ -119,7 +120,7 @@ class WorldEraser:
         Raises:
             RateLimited, StorageUnavailable, Overloaded: try again later.
         """
-        while forgotten := await self._stores.worlds.unfinished_forgetting():
+        while forgotten := await self._stores.world_erasures.unfinished_forgetting():
             await self._let_minds_forget(forgotten)
 
     async def _forget_chosen(
@@ -127,7 +128,7 @@ class WorldEraser:
     ) -> AsyncIterator[ForgottenEvent]:
         """Forget chosen events, given the number of the last one of each timeline; yield them."""
         for timeline, upto in last.items():
-            async for named in self._stores.worlds.chosen(timeline, choice, upto):
+            async for named in self._stores.world_erasures.chosen(timeline, choice, upto):
                 for event in await self._forget(named, count):
                     yield event
 
@@ -135,7 +136,7 @@ class WorldEraser:
         self, named: Sequence[EventKey], count: Count | None = None
     ) -> Sequence[ForgottenEvent]:
         """Forget events with what was made of them; return it."""
-        forgotten = await self._stores.worlds.forget(named, self._clock.now(), count)
+        forgotten = await self._stores.world_erasures.forget(named, self._clock.now(), count)
         await self._let_minds_forget(forgotten)
         return forgotten
 
@@ -145,16 +146,16 @@ class WorldEraser:
         Until none has: a mind that begins in another timeline with what it remembers may copy it
         before it has forgotten. A mind that has only answered one has it in a prompt.
         """
-        worlds, remembering = self._stores.worlds, True
-        for mind in await worlds.minds_remembering(events):
+        erasures, remembering = self._stores.world_erasures, True
+        for mind in await erasures.minds_remembering(events):
             await self._eraser.erase_prompts(mind)
         while remembering:
             remembering = False
-            for mind, ids in (await worlds.minds_remembering(events)).items():
-                if turns := await worlds.turns_of(mind, ids):
+            for mind, ids in (await erasures.minds_remembering(events)).items():
+                if turns := await self._stores.minds.turns_of(mind, ids):
                     remembering = True
                     await self._erase(mind, turns)
-        await worlds.end_forgetting(events)
+        await erasures.end_forgetting(events)
 
     async def _erase(self, mind: int, turns: Sequence[int]) -> None:
         try:

@@ -25,8 +25,10 @@ from foremind.llm.prompt.token_counter import counter_for
 from foremind.memory.ingest import MemoryIngester
 from foremind.retrieval.embedding.service import Priority
 from foremind.runtime.services import RuntimeServices
+from foremind.storage.mind_store import PerceivedEvent
 from foremind.storage.stores import Stores
-from foremind.storage.world_store import MindPrompt, PerceivedEvent, World
+from foremind.storage.world_events import World
+from foremind.storage.world_store import MindPrompt
 from foremind.typeahead.context_builder import ContextServices, RetrievalScope
 from foremind.typeahead.context_cache import CacheKey
 from foremind.typeahead.draft_lore import NO_HISTORY, has_lorebook, lore_for, mark_of
@@ -150,7 +152,7 @@ class Minds:
         relationship = await self._stores.relationships.find_any(relationship_id)
         history = [
             witnessed(said.text, said.turn_id, "" if said.spoken else said.place, own=said.own)
-            for said in await self._stores.worlds.perceptions(relationship_id, MAX_TURNS)
+            for said in await self._stores.minds.perceptions(relationship_id, MAX_TURNS)
         ]
         if heard is not None:
             history.append(await self._heard(heard))
@@ -187,7 +189,7 @@ class Minds:
         owner = player if mind.is_private else None
         past = await self._through_time(mind.world, mind.companion, owner, met=False)
         known = [relationship for relationship in past if relationship is not None]
-        return await self._stores.worlds.witnessed_last(known, limit)
+        return await self._stores.minds.witnessed_last(known, limit)
 
     async def think(
         self, mind: Mind, draft: str, speaker: str, priority: Priority = Priority.REQUEST
@@ -233,7 +235,7 @@ class Minds:
         shows_all = len(history) < MAX_TURNS and chars <= policy.layers.working_tokens
         if shows_all or not policy.layers.on("summary"):
             return ()
-        return await self._stores.worlds.most_significant(
+        return await self._stores.minds.most_significant(
             mind, _SUMMARY, policy.recall.oldest_recalled(now), policy.recall.permanent_significance
         )
 
@@ -284,13 +286,13 @@ class Minds:
 
         They are in the order of their timelines; the last one, which exists, is the mind's now.
         """
-        worlds = self._stores.worlds
+        minds = self._stores.minds
         past = await self._through_time(world, companion, player, met=met)
         known = [relationship for relationship in past if relationship is not None]
-        seq = await worlds.perceived_seq(known[-1])
+        seq = await minds.perceived_seq(known[-1])
         if seq is None:
             await self._begin(past)
-            seq = await worlds.perceived_seq(known[-1])
+            seq = await minds.perceived_seq(known[-1])
         seq = seq or 0
         return known if seq + 1 < world.begun else known[-1:], seq
 
@@ -321,18 +323,18 @@ class Minds:
 
     async def _begin(self, past: Sequence[int | None]) -> None:
         """Let a mind begin with what it remembered in the past of its timeline."""
-        worlds, mind = self._stores.worlds, past[-1]
+        minds, mind = self._stores.minds, past[-1]
         assert mind is not None
-        existing = await worlds.existing([known for known in past[:-1] if known is not None])
+        existing = await minds.existing([known for known in past[:-1] if known is not None])
         for place in range(len(past) - 2, -1, -1):
             source = past[place]
             if source in existing:
-                seq = await worlds.perceived_seq(source) or 0
+                seq = await minds.perceived_seq(source) or 0
                 await self._perceive(source, seq, past[: place + 1])
                 await self._remember(source)
-                await worlds.begin_mind(mind, source)
+                await minds.begin_mind(mind, source)
                 return
-        await worlds.begin_mind(mind, None)
+        await minds.begin_mind(mind, None)
 
     async def _heard(self, event: Perceived) -> PastTurn:
         """Return what a mind has witnessed and not perceived."""
@@ -356,10 +358,10 @@ class Minds:
         Args:
             witnesses: its relationship in each timeline of its past, oldest first.
         """
-        worlds, now = self._stores.worlds, self._runtime.clock.now()
+        minds, now = self._stores.minds, self._runtime.clock.now()
         past = [witness for witness in witnesses if witness is not None]
         names: Names | None = None
-        while events := await worlds.witnessed(past, after, _BATCH):
+        while events := await minds.witnessed(past, after, _BATCH):
             are_all = len(events) < _BATCH
             heard = events.pop().event if are_all and events[-1].event.id == answering else None
             if events:
@@ -370,11 +372,11 @@ class Minds:
                     if event.vector is None
                 }
                 if made:
-                    await worlds.store_vectors(past, made)
+                    await minds.store_vectors(past, made)
                 vectors = [
                     made[event.key] if event.vector is None else event.vector for event in events
                 ]
-                await worlds.perceive(mind, events, vectors, partial(narrate, names=names), now)
+                await minds.perceive(mind, events, vectors, partial(narrate, names=names), now)
                 after = events[-1].key.seq
             if are_all:
                 return heard
@@ -389,7 +391,7 @@ class Minds:
 
     async def _remember(self, mind: int) -> None:
         """Make memories of what a mind has perceived, and wait for it."""
-        if turns := await self._stores.worlds.unfinished(mind):
+        if turns := await self._stores.minds.unfinished(mind):
             await self._ingester.ingest_turns(mind, turns, embedded=True)
 
 
