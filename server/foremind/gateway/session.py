@@ -82,6 +82,7 @@ from foremind.gateway.session_client import (
 )
 from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
+from foremind.gateway.turns.answering import Answering
 from foremind.gateway.turns.turn_pipeline import TurnPipeline
 from foremind.llm.prompt.character import greeting_of
 from foremind.llm.prompt.layout import PastTurn
@@ -251,7 +252,7 @@ class Session:
         )
         self._lore = SessionLore(self._conversation, session_policy, services.context.lorebooks)
         self._prefetcher = self._new_prefetcher()
-        self._pipeline = TurnPipeline(
+        answering = Answering(
             self._conversation,
             session_policy,
             self._lore,
@@ -260,6 +261,7 @@ class Session:
             client,
             self._report_turn,
         )
+        self._pipeline = TurnPipeline(answering)
         #: Takes the turns of other windows.
         self.windows = OtherWindows(
             self._conversation,

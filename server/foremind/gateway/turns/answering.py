@@ -129,12 +129,12 @@ class Answering:
         client: SessionClient,
         report_turn: Callable[[int], Awaitable[None]],
     ) -> None:
-        self._conversation = conversation
-        self._session_policy = session_policy
+        self.conversation = conversation
+        self.session_policy = session_policy
         self._lore = lore
-        self._prefetcher = prefetcher
-        self._services = services
-        self._client = client
+        self.prefetcher = prefetcher
+        self.services = services
+        self.client = client
         self._report_turn = report_turn
         #: Called with each reply that is about to be sent; set by whoever needs its prompt.
         self.on_reply: Callable[[RunningTurn], None] = lambda _: None
@@ -208,10 +208,10 @@ class Answering:
         try:
             return await work
         except ForemindError as error:
-            self._client.fail_message(error, cause_of(message))
+            self.client.fail_message(error, cause_of(message))
         except Exception as error:
             _log.exception(defect, reason=type(error).__name__)
-            self._client.fail_message(failed, cause_of(message))
+            self.client.fail_message(failed, cause_of(message))
         return None
 
     # What is cached of the conversation
@@ -225,12 +225,12 @@ class Answering:
                 nor sent any further.
             went_back: a lower number counts, too: the database lost the last ones.
         """
-        self._conversation.history.drop()
+        self.conversation.history.drop()
         self.answered.clear()  # contains hashes of texts that may be erased
         self.replies.drop_speculation()
-        known = self._conversation.erasures
+        known = self.conversation.erasures
         if erasures is not None and (erasures > known or (went_back and erasures < known)):
-            self._conversation.erasures = erasures
+            self.conversation.erasures = erasures
             self.replies.stop()
 
     async def roll_over_if_idle(self, policy: Policy) -> None:
@@ -239,14 +239,14 @@ class Answering:
         Raises:
             StorageUnavailable: the database did not answer.
         """
-        if await self._conversation.roll_over_if_idle(policy):
+        if await self.conversation.roll_over_if_idle(policy):
             self.replies.drop_speculation()
 
     # Claims: a message is answered by whoever has claimed it
 
     def find_claim(self, message_id: str) -> MessageClaim | None:
         """Return the claim of the connection that is answering a message, None if none is."""
-        return self._services.deduplicator.find(self._conversation.opened.user_id, message_id)
+        return self.services.deduplicator.find(self.conversation.opened.user_id, message_id)
 
     def find_same(self, message: MessageSend) -> MessageClaim | None:
         """Do as `find_claim`.
@@ -256,7 +256,7 @@ class Answering:
         """
         claim = self.find_claim(message.id)
         if claim is not None:
-            claim.check_same(self._conversation.opened.relationship_id, message.text)
+            claim.check_same(self.conversation.opened.relationship_id, message.text)
         return claim
 
     def claim(self, message: MessageSend, *, stored_before: bool = False) -> MessageClaim:
@@ -265,8 +265,8 @@ class Answering:
         Args:
             stored_before: whether it was stored a moment before, in place of another one.
         """
-        opened = self._conversation.opened
-        claim = self._services.deduplicator.claim(
+        opened = self.conversation.opened
+        claim = self.services.deduplicator.claim(
             opened.user_id, message.id, opened.relationship_id, message.text
         )
         claim.stored_before = stored_before
@@ -274,14 +274,14 @@ class Answering:
 
     def _release(self, claim: MessageClaim, reply_turn: int | None) -> None:
         """Release a claim unless that is done, and tell those who wait for it of the reply."""
-        self._services.deduplicator.release(claim, reply_turn)
+        self.services.deduplicator.release(claim, reply_turn)
 
     async def _release_stored(self, message: MessageSend) -> None:
         """Let another process answer a stored message that was not answered here.
 
         What it says is read in the background as if it were answered.
         """
-        opened, services = self._conversation.opened, self._services
+        opened, services = self.conversation.opened, self.services
         try:
             await services.stores.turns.release(opened, message.id)
             await services.after_reply.background_worker.schedule_now(opened.relationship_id)
@@ -337,22 +337,22 @@ class Answering:
         Raises:
             ForemindError: it is not stored, or could not be answered.
         """
-        message, relationship_id = incoming.message, self._conversation.opened.relationship_id
-        if await self._services.freshness.ensure(relationship_id):
-            await self._services.live_settings.settled(relationship_id)
+        message, relationship_id = incoming.message, self.conversation.opened.relationship_id
+        if await self.services.freshness.ensure(relationship_id):
+            await self.services.live_settings.settled(relationship_id)
         await self.roll_over_if_idle(incoming.policy)
         policy = self._policy_of(message)  # of this moment, as what the reply is made of
-        self._conversation.touch()
-        erasures = self._conversation.erasures  # noted before anything is gathered for the reply
+        self.conversation.touch()
+        erasures = self.conversation.erasures  # noted before anything is gathered for the reply
         commit = begin(
-            self._services.stores.turns.commit_message(
-                self._conversation.opened,
+            self.services.stores.turns.commit_message(
+                self.conversation.opened,
                 message.id,
                 message.text,
                 self._clock.now(),
                 kept=message.remember,
                 needs_consent=policy.consent != "assumed",
-                token=await self._services.authority.token_identity(self._client.principal),
+                token=await self.services.authority.token_identity(self.client.principal),
             ),
             "commit-message",
         )
@@ -372,7 +372,7 @@ class Answering:
             ):
                 # Something changed, perhaps in another process, that no announcement has told yet.
                 self.replies.discard(started.reply)
-                erasures = self._conversation.erasures
+                erasures = self.conversation.erasures
                 policy = self._policy_of(message)
                 started = await self._start_reply(message, policy)
             said = PastTurn("user", message.text, stored.id, message.id)
@@ -385,12 +385,12 @@ class Answering:
                 self.replies.discard(started.reply)
             await asyncio.gather(commit, return_exceptions=True)
             raise
-        self._conversation.add_turn(said)
+        self.conversation.add_turn(said)
         return _CommittedMessage(stored, started, policy, erasures)
 
     def _policy_of(self, message: MessageSend) -> Policy:
-        player = not self._client.principal.admin
-        return self._session_policy.policy_of(message, player=player)
+        player = not self.client.principal.admin
+        return self.session_policy.policy_of(message, player=player)
 
     async def _start_reply(self, message: MessageSend, policy: Policy) -> _StartedReply:
         """Fetch the context of a message, and begin the reply behind its gate.
@@ -398,13 +398,13 @@ class Answering:
         Raises:
             ForemindError: the context or the conversation could not be read.
         """
-        companion = self._session_policy.companion
-        settings = self._session_policy.settings_of(message)
-        removals = self._services.freshness.removals(self._conversation.opened.relationship_id)
-        at_enter = await self._prefetcher.context_at_enter(
+        companion = self.session_policy.companion
+        settings = self.session_policy.settings_of(message)
+        removals = self.services.freshness.removals(self.conversation.opened.relationship_id)
+        at_enter = await self.prefetcher.context_at_enter(
             message.text, lambda: self._lore.retrieval_scope(policy, message.id)
         )
-        await self._conversation.load(message.id)
+        await self.conversation.load(message.id)
         reply, work = self.replies.begin(message, at_enter, policy)
         ready_at = self._clock.monotonic()
         return _StartedReply(reply, companion, at_enter, work, ready_at, removals, settings)
@@ -423,7 +423,7 @@ class Answering:
         Raises:
             ForemindError: it could not be read.
         """
-        freshness, conversation = self._services.freshness, self._conversation
+        freshness, conversation = self.services.freshness, self.conversation
         relationship_id = conversation.opened.relationship_id
         missed = await freshness.observe(in_force.versions)
         changed = outdates_reply(missed, trusted=freshness.trusted)
@@ -436,12 +436,12 @@ class Answering:
         if not conversation.history.reaches(in_force.previous_turn_id):
             self.drop_history()
             changed = True
-        await self._services.live_settings.settled(relationship_id)
-        changed |= companion is not self._session_policy.companion
+        await self.services.live_settings.settled(relationship_id)
+        changed |= companion is not self.session_policy.companion
         if changed:
-            count = counter_for(self._session_policy.policy.layers.tokenizer)
-            language = self._session_policy.prompt_language
-            await self._services.context.layer_cache.load(relationship_id, count, language)
+            count = counter_for(self.session_policy.policy.layers.tokenizer)
+            language = self.session_policy.prompt_language
+            await self.services.context.layer_cache.load(relationship_id, count, language)
         return not changed
 
     def _accept(
@@ -449,15 +449,15 @@ class Answering:
     ) -> None:
         """Report that a message is stored and its context ready."""
         message, at_enter = incoming.message, started.at_enter
-        services, context = self._services, at_enter.context
+        services, context = self.services, at_enter.context
         ready_s = started.ready_at - incoming.arrived
         if context is not None and stored.kept:
             services.after_reply.ingester.cache_turn(stored.id, message.text, context.vector)
         services.runtime.metrics.contexts.labels(at_enter.outcome).inc()
         services.runtime.metrics.stage_seconds.labels("ready").observe(ready_s)
         if context is not None:
-            self._client.send_context(message.text, context, at_enter.trigger)
-        self._client.emit(
+            self.client.send_context(message.text, context, at_enter.trigger)
+        self.client.emit(
             message_accepted(message.id, stored, at_enter.outcome, ready_s, started.work)
         )
         _log.info(
@@ -472,7 +472,7 @@ class Answering:
 
     async def _deliver(self, turn: RunningTurn) -> int | None:
         """Send and store the reply; return its turn id, None if it is not stored."""
-        conversation = self._conversation
+        conversation = self.conversation
         self.on_reply(turn)
         result = await self.replies.send(turn, superseded=self.queue.newer_waiting)
         turn_id: int | None = None
@@ -501,18 +501,18 @@ class Answering:
             turn_id = await self._insert(turn, result, urgent=pins)
             if turn_id is not None:
                 if _is_remembered(turn, result) and turn.stored.kept:  # it waits for ingest
-                    self._services.after_reply.ingester.cache_turn(turn_id, result.text)
+                    self.services.after_reply.ingester.cache_turn(turn_id, result.text)
                 await self._have_read(turn, turn_id, used, pins=pins)
         except ForemindError as error:
             # The client has received it; only the stored copy is missing.
             _log.error("reply.not_stored", turn_id=turn.stored.id, reason=error.code)
-            self._conversation.history.add(PastTurn("companion", result.text, None))
+            self.conversation.history.add(PastTurn("companion", result.text, None))
             return None
         if turn_id is None:
             self.drop_history()
             return None
         self.answered.add(turn.message, turn.stored.id, kept=turn.stored.kept)
-        self._conversation.add_turn(PastTurn("companion", result.text, turn_id))
+        self.conversation.add_turn(PastTurn("companion", result.text, turn_id))
         return turn_id
 
     async def _insert(self, turn: RunningTurn, result: ReplyResult, *, urgent: bool) -> int | None:
@@ -521,8 +521,8 @@ class Answering:
         prompt = await self._kept_prompt(turn)
         while True:
             try:
-                return await self._services.stores.turns.commit_reply(
-                    self._conversation.opened,
+                return await self.services.stores.turns.commit_reply(
+                    self.conversation.opened,
                     turn.stored.id,
                     result.status,
                     result.text,
@@ -530,7 +530,7 @@ class Answering:
                     ingested=_is_remembered(turn, result),
                     kept=turn.stored.kept,
                     erasures=turn.erasures,
-                    origin=self._client.origin,
+                    origin=self.client.origin,
                     urgent=urgent,
                     prompt=prompt,
                 )
@@ -541,7 +541,7 @@ class Answering:
 
     async def _kept_prompt(self, turn: RunningTurn) -> MadePrompt | None:
         """Return what is stored of a reply's prompt; None if some of it is stored nowhere else."""
-        if not self._conversation.is_stored:
+        if not self.conversation.is_stored:
             return None
         chars = sum(len(message["content"]) for message in turn.reply.prompt.messages())
         return await run_or_offload(chars, lambda: turn.kept_prompt)
@@ -555,9 +555,9 @@ class Answering:
             used: the ids of the memories that it uses.
             pins: something in it is to be pinned, and read at once.
         """
-        prompt, after_reply = turn.reply.prompt, self._services.after_reply
-        relationship_id = self._conversation.opened.relationship_id
-        now = self._conversation.touch()
+        prompt, after_reply = turn.reply.prompt, self.services.after_reply
+        relationship_id = self.conversation.opened.relationship_id
+        now = self.conversation.touch()
         after_reply.access_counts.count_access(relationship_id, prompt.records, now)
         if not turn.stored.kept:  # it is not ingested
             await after_reply.ingester.mark_used(relationship_id, used)
@@ -576,7 +576,7 @@ class Answering:
             arrived: the monotonic time at which it arrived again.
         """
         elapsed_s = self._clock.monotonic() - arrived
-        self._client.emit(duplicate_accepted(message_id, turn_id, elapsed_s, kept=kept))
+        self.client.emit(duplicate_accepted(message_id, turn_id, elapsed_s, kept=kept))
 
     def _leave(self, incoming: IncomingMessage, stored: StoredTurn) -> None:
         """Acknowledge a stored message that was or is being answered elsewhere."""
@@ -592,7 +592,7 @@ class Answering:
         """Add a message that is being answered elsewhere, and acknowledge it."""
         message = incoming.message
         turn = PastTurn("user", message.text, turn_id, message.id)
-        self._conversation.history.add_remote(turn)
+        self.conversation.history.add_remote(turn)
         self.acknowledge(message.id, incoming.arrived, turn_id, kept=kept)
 
     async def _follow_process(
@@ -609,8 +609,8 @@ class Answering:
             there is tried again when the message is sent again.
         """
         turns, relationship_id = (
-            self._services.stores.turns,
-            self._conversation.opened.relationship_id,
+            self.services.stores.turns,
+            self.conversation.opened.relationship_id,
         )
         turn_id = claim.stored.result()
         assert turn_id is not None

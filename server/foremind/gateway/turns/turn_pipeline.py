@@ -1,6 +1,6 @@
 """What happens at Enter: store the message, answer it, store the reply, in order of arrival."""
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
@@ -10,7 +10,6 @@ import structlog
 from foremind.domain.errors import ForemindError, NotFound
 from foremind.domain.policy import Policy
 from foremind.domain.turn import Speaker, Trigger
-from foremind.gateway.conversation import LiveConversation, SessionLore
 from foremind.gateway.event_builders import turn_view
 from foremind.gateway.protocol.client_messages import (
     MessageEdit,
@@ -21,15 +20,11 @@ from foremind.gateway.protocol.client_messages import (
 )
 from foremind.gateway.protocol.server_events import ResponseChosen
 from foremind.gateway.reply_generation import RunningTurn
-from foremind.gateway.session_client import SessionClient
-from foremind.gateway.session_policy import SessionPolicy
-from foremind.gateway.session_services import SessionServices
 from foremind.gateway.turns.answering import Answering
 from foremind.gateway.turns.request_queue import IncomingMessage, RequestKey
 from foremind.memory.exchange_changes import ExchangeOwner
 from foremind.storage.database import DatabaseConnection
 from foremind.typeahead.context_cache import PreparedContext
-from foremind.typeahead.prefetcher import Prefetcher
 
 _log = structlog.get_logger("foremind.gateway")
 
@@ -59,26 +54,12 @@ class _RevisedMessage:
 class TurnPipeline:
     """Answers the messages of one session, one at a time, each of them once."""
 
-    def __init__(
-        self,
-        conversation: LiveConversation,
-        session_policy: SessionPolicy,
-        lore: SessionLore,
-        prefetcher: Prefetcher,
-        services: SessionServices,
-        client: SessionClient,
-        report_turn: Callable[[int], Awaitable[None]],
-    ) -> None:
-        self._conversation = conversation
-        self._session_policy = session_policy
-        self._prefetcher = prefetcher
-        self._services = services
-        self._client = client
-        self._answering = answering = Answering(
-            conversation, session_policy, lore, prefetcher, services, client, report_turn
-        )
-        self._replies = answering.replies
-        self._queue = answering.queue
+    def __init__(self, answering: Answering) -> None:
+        self._answering = answering
+        self._replies, self._queue = answering.replies, answering.queue
+        self._conversation, self._session_policy = answering.conversation, answering.session_policy
+        self._services, self._client = answering.services, answering.client
+        self._prefetcher = answering.prefetcher
 
     @property
     def busy(self) -> bool:
