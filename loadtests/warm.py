@@ -108,6 +108,7 @@ def main() -> None:
         scratch_settings = settings.in_scratch(Path(scratch))
         asyncio.run(_store_companions(scratch_settings))
         for question in options.questions or QUESTIONS:
+            print(f"{question} ...", flush=True)
             answers = asyncio.run(
                 _answers(question, scratch_settings, variables, url, options.messages)
             )
