@@ -47,6 +47,7 @@ _COUNT = (
     r"a few|several|a couple(?: of)?)"
 )
 _UNIT = r"(?:day|weekend|week|fortnight|month|year)"
+_PART_OF_DAY = r"(?:night|morning|afternoon|evening)"
 _ANY_UNIT = r"(?:day|weekend|week|wk|fortnight|month|mth|year|yr|hour|hr|minute|min)"
 _AMOUNT = (
     rf"(?:half an?|\d{{1,3}}[.,]\d|{_COUNT})(?: and a half)?(?:(?<=\d) ?| ){_ANY_UNIT}s?"
@@ -99,12 +100,18 @@ _DATE = (
     rf"(?: \d{{4}})?\b{_NO_NOUN}|"
     rf"(?(shift)|(?:on|by|from) )the \d{{1,2}}(?:st|nd|rd|th)\b{_NO_NOUN})"
 )
+# The night or week before last; the week before last Christmas is another.
+_NAMED_TIME = rf"(?:{_PART_OF_DAY}|{_UNIT}|{_SEASON}|{_WEEKDAY}|{_MONTH}|{_HOLIDAY})"
+_LAST_BUT_ONE = (
+    rf"{_NAMED_TIME} (?:before last|after next)\b(?! (?:{_NAMED_TIME}|{_SHORT_WEEKDAY}|{_COUNT})\b)"
+)
 _RELATIVE = (
     rf"(?:yesterday|today|tonight|tomorrow|last night|this (?:morning|afternoon|evening)|"
     rf"the other day\b|(?:this|{_LAST}|{_NEXT}) (?:{_UNIT}|{_SEASON}|{_WEEKDAY})\b(?! of\b)|"
     rf"(?:{_LAST}|{_NEXT}) {_COUNT} {_UNIT}s?\b|"
     rf"(?:on|at|over|during) the weekend\b|"
     rf"(?:in|over|during(?!(?: the)? \w+ \w+ing\b))(?: the)? {_SEASON}\b{_NO_NOUN}|"
+    rf"{_COUNT} (?:{_PART_OF_DAY}|{_WEEKDAY})s? ago\b|"
     rf"{_AMOUNT} (?:ago|from now)\b|in {_AMOUNT}\b|\d{{1,3}} ?(?:h|d|w|y|m|mos?) ago\b|"
     rf"{_WEEKDAY}\b|(?:on|by|from|this|{_LAST}|{_NEXT}) {_SHORT_WEEKDAY}\b)"
 )
@@ -112,7 +119,7 @@ _EXPRESSION = re.compile(
     rf"(?<!\bevery )(?<!\beach )\b"
     rf"(?P<shift>(?:the |{_COUNT} )?{_UNIT}s? (?P<side>before|after|from) |"
     rf"(?P<bound>before|after|since|until|till) )?"
-    rf"(?:the )?(?P<date>{_DATE}|{_RELATIVE})",
+    rf"(?:the )?(?P<date>{_LAST_BUT_ONE}|{_DATE}|{_RELATIVE})",
     re.IGNORECASE | re.ASCII,
 )
 _EXPRESSION_IN_FIGURES = re.compile(
@@ -135,11 +142,14 @@ _ONE_PERIOD = re.compile(r"^(\w+) (week|month|year)$")
 _APPOSITION = re.compile(r",? (?:on |the )?", re.IGNORECASE)  # "on Saturday, 12 December"
 _DISTANCE = re.compile(
     rf"(?P<in>in )?(?P<count>half an?|\d{{1,3}}[.,]\d|{_COUNT})(?P<half> and a half)? ?"
-    rf"(?P<unit>{_ANY_UNIT}|[hdwym]|mo)s?(?P<more> and a half)?(?:(?P<ago> ago)| from now)?"
+    rf"(?P<unit>{_ANY_UNIT}|{_PART_OF_DAY}|[hdwym]|mo)s?(?P<more> and a half)?"
+    r"(?:(?P<ago> ago)| from now)?"
 )
+_WEEKDAYS_AGO = re.compile(rf"({_COUNT}) ({_WEEKDAY})s? ago")
 _UNITS = {
     "hr": "hour", "h": "hour", "min": "minute", "m": "minute", "d": "day", "wk": "week",
     "w": "week", "mth": "month", "mo": "month", "yr": "year", "y": "year",
+    **dict.fromkeys(("night", "morning", "afternoon", "evening"), "day"),
 }  # fmt: skip
 # One of these before a day of the week makes a name of it: "black Friday". A capital does where a
 # name of a day can stand: "We have Focus Friday", but not "I met Ana Friday".
@@ -443,6 +453,13 @@ def _named(expression: str, now: datetime, direction: Direction, tag: str) -> Sp
         return Span(day_of(noon - timedelta(days=7)).start, day_of(noon).start)
     if re.fullmatch(_FIGURES, expression):
         return _in_figures(expression, noon, tag)
+    name, *but_one = re.split(" (before last|after next)$", expression)
+    if but_one:
+        return _last_but_one(name, but_one[0] == "before last", now, tag)
+    if (weekdays := _WEEKDAYS_AGO.fullmatch(expression)) is not None:
+        last = _weekday("last", _WEEKDAYS.index(weekdays[2][:3]), noon, "back")
+        earlier = timedelta(days=7 * (_amount(weekdays[1]) - 1))
+        return Span(last.start - earlier, last.end - earlier)
     distance = _DISTANCE.fullmatch(expression)
     if distance is not None:
         return _distant(distance, now, direction)
@@ -465,6 +482,18 @@ def _named(expression: str, now: datetime, direction: Direction, tag: str) -> Sp
     if year is not None:
         return of_year(year)
     return _in_some_year(of_year, relation, noon, direction)
+
+
+def _last_but_one(name: str, is_back: bool, now: datetime, tag: str) -> Span | None:
+    """Return the night before last, the week after next and the like."""
+    if _UNITS.get(name) == "day":
+        return day_of(now + timedelta(days=-2 if is_back else 2))
+    relation = "last" if is_back else "next"
+    direction: Direction = "back" if is_back else "ahead"
+    nearer = _named(f"{relation} {name}", now, direction, tag)
+    if nearer is None:
+        return None
+    return _named(f"{relation} {name}", nearer.start + _A_MOMENT, direction, tag)
 
 
 def _in_figures(text: str, noon: datetime, tag: str) -> Span | None:

@@ -26,7 +26,7 @@ _MONTHS = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september",
     "october", "november", "december",
 )  # fmt: skip
-_NEAR = {-1: "last", 0: "this", 1: "next"}
+_NEAR = {-1: "last {}", 0: "this {}", 1: "next {}", -2: "{} before last", 2: "{} after next"}
 _NEAR_DAYS = {-1: "yesterday", 0: "today", 1: "tomorrow"}
 _FIGURES = r"(?:\d{4}\s?[年년]\s?)?\d{1,2}\s?[月월]\s?\d{1,2}\s?[日일]"
 
@@ -140,8 +140,8 @@ def _in_english(unit: str, count: int) -> str:
         ago = f"{-count} days ago" if count < 0 else f"in {count} days"
         return _NEAR_DAYS.get(count, ago)
     if unit == "weekday":
-        return f"{_NEAR[count] if count else 'on'} @"
-    return f"{_NEAR[count]} {unit}"
+        return _NEAR[count].format("@") if count else "on @"
+    return _NEAR[count].format(unit)
 
 
 def _inflected(weekday: str) -> str:
