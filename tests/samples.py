@@ -10,7 +10,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +84,12 @@ def _write(slug: str, past: Mapping[str, Any], exported: dict[str, Any]) -> None
         turn["session"] = str(number)
         turn["said_at"] = moments[turn["id"]] = _text(starts[number] + position * _BETWEEN_TURNS)
     for memory in exported["memories"]:
-        memory["created_at"] = moments[memory["turn"]]
-        memory["last_used_at"] = None
+        said_at = moments[memory["turn"]]
+        days = _day(said_at) - _day(memory["created_at"])
+        for bound in ("happened_from", "happened_to"):  # days, as long before or after as they were
+            if memory[bound] is not None:
+                memory[bound] = _text(datetime.fromisoformat(memory[bound]) + days)
+        memory |= {"created_at": said_at, "last_used_at": None}
     exported["sessions"] = [
         {
             "id": str(number),
@@ -100,6 +104,10 @@ def _write(slug: str, past: Mapping[str, Any], exported: dict[str, Any]) -> None
     sample = {"ask": past["ask"], "past": exported}
     text = json.dumps(sample, ensure_ascii=False, indent=1)
     (SAMPLES / f"{slug}.json").write_text(text + "\n", "utf-8")
+
+
+def _day(moment: str) -> date:
+    return datetime.fromisoformat(moment).date()
 
 
 def _text(moment: datetime) -> str:
