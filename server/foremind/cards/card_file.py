@@ -247,7 +247,7 @@ class ReadCard(NamedTuple):
 
     @property
     def is_lorebook(self) -> bool:
-        """Whether the file has a lorebook by itself: SillyTavern's world, or a `lorebook_v3`."""
+        """Whether the file has a lorebook by itself, of whichever program."""
         return self.data.keys() == {"character_book"}
 
 
@@ -412,6 +412,8 @@ def _is_lorebook(document: Any) -> bool:
     """Return whether a document has entries, and of a card at most what lorebooks have, too."""
     if isinstance(document, dict) and document.get("spec") == "lorebook_v3":
         document = document.get("data")
+    if isinstance(document, dict) and document.get("type") == "risu":
+        document = {"entries": document.get("data")}
     return (
         isinstance(document, dict)
         and isinstance(document.get("entries"), dict | list)

@@ -2,8 +2,8 @@
 
 Sources: the lorebook specification of Character Card V3; and of SillyTavern 1.19
 `src/endpoints/characters.js`, which writes a world as a card's book, and
-`public/scripts/world-info.js`, which says what its fields mean. Chub writes the same fields with
-other capitals.
+`public/scripts/world-info.js`, which says what its fields mean, and how it takes lorebooks of
+Agnai, NovelAI and RisuAI. Chub writes the same fields with other capitals.
 """
 
 import re
@@ -49,6 +49,14 @@ _WORLD_FIELDS = {
     "uid": "id", "key": "keys", "keysecondary": "secondary_keys", "comment": "comment",
     "content": "content", "constant": "constant", "selective": "selective",
     "order": "insertion_order",
+}  # fmt: skip
+#: What Agnai, NovelAI and RisuAI call the fields of an entry in lorebooks of their own.
+_OTHERS_FIELDS = {
+    "entry": "content", "keywords": "keys", "secondaryKeys": "secondary_keys",
+    "weight": "insertion_order",
+    "text": "content", "displayName": "name", "forceActivation": "constant",
+    "key": "keys", "secondkey": "secondary_keys", "insertorder": "insertion_order",
+    "alwaysActive": "constant", "useRegex": "use_regex",
 }  # fmt: skip
 _CAPITALS_IN_CARDS = ("selectiveLogic", "useProbability")
 #: What SillyTavern's extensions ask for that is not done here, by field.
@@ -99,8 +107,11 @@ def entries_in(book: Mapping[str, Any]) -> list[object]:
 def book_in(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the lorebook that a file is, as a card has it; None if it is none.
 
-    It is one if it has entries of its own, as a world of SillyTavern, or is a `lorebook_v3`.
+    It is one if it has entries of its own, as a world of SillyTavern, or is a `lorebook_v3` or
+    RisuAI's.
     """
+    if document.get("type") == "risu":
+        document = {"entries": document.get("data")}
     if document.get("spec") == "lorebook_v3" and isinstance(document.get("data"), Mapping):
         document = document["data"]
     if not isinstance(document.get("entries"), Mapping | list):
@@ -229,7 +240,9 @@ def count(value: object) -> int:
 
 
 def _card_entry(entry: object) -> object:
-    """Return an entry as a card has it: one of a world as SillyTavern would write it to a card."""
+    """Return an entry as a card has it: one of another file as SillyTavern would write it."""
+    if isinstance(entry, Mapping) and _is_others(entry):
+        return _others_entry(entry)
     if not isinstance(entry, Mapping) or "keys" in entry or "key" not in entry:
         return entry
     extensions = entry.get("extensions")
@@ -246,4 +259,26 @@ def _card_entry(entry: object) -> object:
         "position": "before_char" if number(entry.get("position")) == 0 else "after_char",
         "use_regex": True,  # as SillyTavern writes of every entry
         "extensions": (dict(extensions) if isinstance(extensions, Mapping) else {}) | own,
+    }
+
+
+def _is_others(entry: Mapping[str, Any]) -> bool:
+    """Return whether Agnai, NovelAI or RisuAI wrote an entry of a lorebook of its own."""
+    has_other_content = "content" not in entry and ("entry" in entry or "text" in entry)
+    return has_other_content or "insertorder" in entry
+
+
+def _others_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry of Agnai, NovelAI or RisuAI as a card has it; keys may be patterns."""
+    renamed = {_OTHERS_FIELDS.get(name, name): value for name, value in entry.items()}
+    config, risu = entry.get("contextConfig"), entry.get("extentions")
+    if isinstance(config, Mapping):
+        renamed["insertion_order"] = config.get("budgetPriority")
+    if isinstance(risu, Mapping):
+        renamed["case_sensitive"] = risu.get("risu_case_sensitive")
+    percent = number(entry.get("activationPercent"))
+    own = {"selectiveLogic": 0, "probability": 100.0 if percent is None else percent}
+    extensions = entry.get("extensions")
+    return renamed | {
+        "extensions": (dict(extensions) if isinstance(extensions, Mapping) else {}) | own
     }

@@ -366,7 +366,7 @@ def with_lorebook(companion: Companion, document: Mapping[str, Any]) -> Companio
 _NOTICES: Mapping[ProblemCode, str] = {
     "pattern": "expected patterns that run in time linear in the text, without look-around and "
     "back-references",
-    "not_an_entry": "expected objects",
+    "not_an_entry": "expected objects with content",
 }
 
 
@@ -388,6 +388,10 @@ class _Reader:
         self._names = {"char": character, "bot": character, "user": user}
         self._is_silly_tavern = is_silly_tavern(book["entries"])
         self._scan_depth = _limited_depth(number(book.get("scan_depth")), DEFAULT_SCAN_DEPTH)
+        settings = book.get("extensions")  # RisuAI says here whether a key is found within words
+        self._whole_words = not isinstance(settings, Mapping) or flag(
+            settings.get("risu_fullWordMatching"), default=True
+        )
         self._numbers: dict[Key, int] = {}
         self._chars = 0
         self._problems: list[EntryProblem] = []
@@ -397,7 +401,7 @@ class _Reader:
     def read(self, listed: Sequence[object]) -> Lorebook:
         entries: list[LoreEntry] = []
         for place, raw in enumerate(listed):
-            if not isinstance(raw, Mapping):
+            if not isinstance(raw, Mapping) or "content" not in raw:
                 self._problems.append(EntryProblem(str(place), "not_an_entry"))
             elif (entry := self._entry(raw, place, len(entries))) is not None:
                 entries.append(entry)
@@ -426,7 +430,8 @@ class _Reader:
             return None
         entry_id = _label(raw.get("id"), str(place))
         fields = extensions_of(raw)
-        extensions = PLAIN
+        percent = number(fields.get("risu_activationPercent"))
+        extensions = PLAIN if percent is None else Extensions(probability=percent)
         if self._is_silly_tavern:
             extensions = read_extensions(fields)
             for name in unsupported_in(fields):
@@ -522,7 +527,7 @@ class _Reader:
         case_sensitive = flag(raw.get("case_sensitive"))
         if self._is_silly_tavern:
             case_sensitive = flag(fields.get("case_sensitive"), default=case_sensitive)
-        whole_words = flag(fields.get("match_whole_words"), default=True)
+        whole_words = flag(fields.get("match_whole_words"), default=self._whole_words)
         read: list[Key] = []
         for key in keys:
             is_pattern = pattern or (

@@ -121,6 +121,8 @@ def test_what_is_no_card_is_refused(file: bytes, param: str) -> None:
         (b'{"entries": {"0": {"uid": 0, "key": ["x"]}}}', True),
         (b'{"name": "World", "description": "x", "entries": []}', True),
         (b'{"spec": "lorebook_v3", "data": {"entries": []}}', True),
+        (b'{"type": "risu", "ver": 1, "data": [{"key": "x", "content": "y"}]}', True),
+        (b'{"type": "risu", "name": "Mara", "data": null}', False),
         (b'{"name": "Mara", "entries": 3}', False),
         (b'{"name": "Mara", "first_mes": "Hi", "entries": []}', False),
         (document(V2), False),

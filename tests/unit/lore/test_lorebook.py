@@ -48,9 +48,77 @@ def test_what_is_not_as_expected_counts_as_absent(odd: dict[str, Any]) -> None:
 
 def test_what_is_no_entry_is_reported_by_its_place() -> None:
     """The others are read."""
-    parsed = Lorebook.parse({"entries": [entry("Lore.", "a"), "text"]})
-    assert [(problem.id, problem.code) for problem in parsed.problems] == [("1", "not_an_entry")]
+    parsed = Lorebook.parse(
+        {"entries": [entry("Lore.", "a"), "text", {"keys": ["a"], "lore": "?"}]}
+    )
+    assert [(problem.id, problem.code) for problem in parsed.problems] == [
+        ("1", "not_an_entry"),
+        ("2", "not_an_entry"),
+    ]
     assert ids(active(parsed, "a")) == ["0"]
+
+
+#: Lorebooks as Agnai (`common/memory.ts`), NovelAI and RisuAI (`process/lorebook.svelte.ts`) write
+#: them, with an entry that is always there, or off.
+AGNAI = {
+    "kind": "memory", "_id": "x", "name": "Coast", "description": "",
+    "entries": [
+        {"name": "Cape", "entry": "The cape is steep.", "keywords": ["cape", "cliff"],
+         "priority": 5, "weight": 1, "enabled": True},
+        {"name": "Gone", "entry": "Gone.", "keywords": ["cape"], "priority": 5, "weight": 1,
+         "enabled": False},
+        {"name": "Bay", "entry": "The bay is wide.", "keywords": ["cape"], "secondaryKeys": ["bay"],
+         "selective": True, "priority": 5, "weight": 0, "enabled": True},
+    ],
+}  # fmt: skip
+NOVELAI = {
+    "lorebookVersion": 6, "settings": {"orderByKeyLocations": False}, "categories": [],
+    "entries": [
+        {"text": "The cape is steep.", "displayName": "Cape", "id": "1", "searchRange": 1000,
+         "keys": ["/c(ape|liff)s?/i"], "enabled": True, "forceActivation": False, "category": "",
+         "contextConfig": {"prefix": "", "suffix": "\n", "budgetPriority": 400}},
+        {"text": "Gone.", "displayName": "Gone", "id": "2", "keys": ["cape"], "enabled": False,
+         "forceActivation": True, "contextConfig": {"budgetPriority": 400}},
+        {"text": "The bay is wide.", "displayName": "Bay", "id": "3", "keys": [], "enabled": True,
+         "forceActivation": True, "contextConfig": {"budgetPriority": 100}},
+    ],
+}  # fmt: skip
+RISU_ENTRY = {
+    "key": "", "comment": "", "content": "", "mode": "normal", "insertorder": 100,
+    "alwaysActive": False, "secondkey": "", "selective": False,
+}  # fmt: skip
+RISU = {
+    "type": "risu", "ver": 1,
+    "data": [
+        RISU_ENTRY | {"key": "\uf000folder:1", "comment": "Places", "mode": "folder"},
+        RISU_ENTRY | {"key": "cape, cliff", "comment": "Cape", "content": "The cape is steep."},
+        RISU_ENTRY | {"key": "cape", "comment": "Gone", "content": "Gone.", "activationPercent": 0},
+        RISU_ENTRY | {"comment": "Bay", "content": "The bay is wide.", "alwaysActive": True,
+                      "insertorder": 10},
+        RISU_ENTRY | {"key": "cape", "secondkey": "sea", "selective": True, "content": "The sea."},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("file", [AGNAI, NOVELAI, RISU], ids=["Agnai", "NovelAI", "RisuAI"])
+@pytest.mark.parametrize("key", ["cape", "cliff"])
+def test_lorebooks_of_other_programs_are_read(file: dict[str, Any], key: str) -> None:
+    """With their keys, orders and names, what is always there, and without what is off."""
+    read = Lorebook.parse(file)
+    assert texts(active(read, f"the {key} by the bay, a cape")) == [
+        "The bay is wide.",
+        "The cape is steep.",
+    ]
+    assert "Cape" in {listed.name for listed in read.entries}
+    assert read.notices() == []
+
+
+def test_what_risu_says_in_a_card_is_read() -> None:
+    """How likely an entry is, and whether its keys are found within words."""
+    never = entry("Never.", "cape", extensions={"risu_activationPercent": 0})
+    risu = book(entry("Lore.", "cape"), never, extensions={"risu_fullWordMatching": False})
+    assert texts(active(risu, "landscapes and a cape")) == ["Lore."]
+    assert texts(active(risu, "landscapes")) == ["Lore."]
 
 
 @pytest.mark.parametrize(
