@@ -183,4 +183,4 @@ lock: $(VENV)/test.stamp  ## lock the dependencies again; a minute
 	$(COMPILE) --no-deps requirements/postgres16.in -o requirements/postgres16.txt
 
 clean:  ## removes the environment and caches, not your data; at once
-	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
