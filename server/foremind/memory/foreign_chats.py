@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import IO, Any
+from urllib.parse import unquote
 from uuid import uuid4
 from zoneinfo import ZoneInfo
 
@@ -42,13 +43,18 @@ _MAX_USER_CHARS = 64  # of a name
 _MAX_REASONS = 100  # that are listed
 _MILLISECONDS = 1e11  # since the epoch; what is less are seconds
 _EARLIEST = datetime(1990, 1, 1, tzinfo=UTC)
+_PROGRAM_NAMES = ("System", "SillyTavern System")  # as SillyTavern calls itself
 _NO_NAMES = frozenset({"", "user", "you", "unused", "none", "system"})
 _ARCHIVE = b"PK\x03\x04"
 _OWN = re.compile(rb'"format"\s*:\s*"foremind\.relationship"|"exported_at"\s*:')
 _FOREIGN = re.compile(
     rb"\A\s*\[|\A(?:\xff\xfe|\xfe\xff)|\A" + _ARCHIVE + rb'|"(?:mapping|chat_metadata|mes|'
-    rb'candidates|is_human|msgs|histories|memory|results)"\s*:'
+    rb'candidates|is_human|msgs|histories|memory|results|isUser)"\s*:|historyData = JSON\.parse\(`'
 )
+#: Where the page that CAI Tools makes for reading offline has its chats.
+_OFFLINE = "historyData = JSON.parse(`"
+#: What ChatGPT writes where its page shows a source, a picture, or the name of a thing.
+_CITED = re.compile(r"\ue200(?:entity\ue202\[[^\]]*?,\s*\"([^\"]*)\"[^\ue201]*|[^\ue201]*)\ue201")
 #: Dates as SillyTavern has written them: 2024-7-12@01h31m37s, 2024-6-5 @14h 56m 50s 682ms, in UTC.
 _HUMANIZED = re.compile(r"(\d{4})-(\d\d?)-(\d\d?) ?@(\d\d?)h ?(\d\d?)m ?(\d\d?)s")
 _ENGLISH = "%B %d, %Y %I:%M%p"  # June 19, 2023 2:20pm
@@ -63,6 +69,7 @@ class _Said:
     text: str
     at: datetime | None
     event: str = ""
+    name: str = ""  # of the character that a chat says it is of
 
 
 @dataclass(slots=True)
@@ -71,6 +78,7 @@ class _Past:
 
     zone: ZoneInfo
     program: str = ""
+    begun: datetime | None = None  # of the chat that is read, if it says so
     conversations: list[list[_Said]] = field(default_factory=list)
     names: Counter[str] = field(default_factory=Counter)
     unread: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -132,6 +140,7 @@ def read_foreign(
     for file in files:
         for name, content in _unpacked(file) if file.startswith(_ARCHIVE) else [("", file)]:
             past.conversations.append([])
+            past.begun = None
             loose: list[dict[str, Any]] = []  # messages of Character.AI that nothing is around
             for place, document in _documents(content, past):
                 if isinstance(document, dict) and _is_character_ai(document):
@@ -140,7 +149,7 @@ def read_foreign(
                     _read(document, name + place, past)
             if loose:
                 _read_character_ai_chat(loose, name, past)
-    said = _in_order(past, max_chars, session, now)
+    said = _in_order(past, companion, max_chars, session, now)
     if not said:
         raise InvalidMessage(
             "body: expected a chat of SillyTavern, an export of ChatGPT or Character.AI, or a dump "
@@ -158,6 +167,9 @@ def read_foreign(
 def _documents(file: bytes, past: _Past) -> Iterator[tuple[str, Any]]:
     """Yield the JSON documents of a file with their places: the elements of a list, or lines."""
     text = file.decode(json.detect_encoding(file), "replace").removeprefix("\ufeff").strip()
+    page, marker, offline = text.partition(_OFFLINE)
+    if marker and page.startswith("<"):
+        text = offline.partition("`)")[0]
     is_list = text.startswith("[")
     if not is_list and text.partition("\n")[0].strip() in ("{", text) and len(text) > MAX_DOCUMENT:
         raise TooLarge(f"body: expected at most {MAX_DOCUMENT} characters of JSON", param="body")
@@ -229,15 +241,28 @@ def _read(document: Any, place: str, past: _Past) -> None:
         _read_sillytavern(document, place, past)
     elif isinstance(document.get("mapping"), dict):
         _read_chatgpt(document, place, past)
+    elif isinstance(document.get("conversations"), list):
+        for number, conversation in enumerate(document["conversations"]):
+            _read(conversation, f"{place}.conversations[{number}]", past)
     elif isinstance(document.get("memory"), str):
         _read_memory(document, place, past)
-    elif isinstance(document.get("results"), list):
-        for number, memory in enumerate(document["results"]):
+    elif memories := _list(document.get("results")) or _list(document.get("memories")):
+        for number, memory in enumerate(memories):
             _read_memory(memory, f"{place}.results[{number}]", past)
-        for number, _ in enumerate(document.get("relations") or ()):
+        for number, _ in enumerate(_list(document.get("relations"))):
             past.leave_out(f"{place}.relations[{number}]", "relations of a graph are not read")
     elif not _read_character_ai(document, place, past):
         past.leave_out(place, "not known to be of a chat")
+
+
+def _list(value: Any) -> list[Any]:
+    """Return a list; of anything else, none."""
+    return value if isinstance(value, list) else []
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """Return an object; of anything else, none."""
+    return value if isinstance(value, dict) else {}
 
 
 def _read_sillytavern(line: dict[str, Any], place: str, past: _Past) -> None:
@@ -245,20 +270,30 @@ def _read_sillytavern(line: dict[str, Any], place: str, past: _Past) -> None:
     if "mes" not in line:
         past.program = past.program or "SillyTavern"
         past.names.update(_named(line.get("user_name")))
+        past.begun = _moment(line.get("create_date"), past)
         past.conversations.append([])
         return
     past.program = past.program or "SillyTavern"
-    mes, extra = line["mes"], line.get("extra")
+    mes, extra = line["mes"], _object(line.get("extra"))
     text = mes.get("message") if isinstance(mes, dict) else mes  # Chub's have more around it
-    kind = extra.get("type") if isinstance(extra, dict) else None
-    is_user = line.get("is_user") is True
-    if kind or (line.get("is_system") is True and line.get("name") == "System"):
+    is_remark = extra.get("type") not in (None, "", "assistant_message") or (
+        line.get("is_system") is True and line.get("name") in _PROGRAM_NAMES
+    )
+    if is_remark or extra.get("tool_invocations"):
         past.leave_out(place, "remarks of the program and of narrators are not read")
         return
+    is_user = line.get("is_user") is True
+    names = _named(line.get("name"))
     if is_user:
-        past.names.update(_named(line.get("name")))
-    speaker: Speaker = "user" if is_user else "companion"
-    _add(past, place, speaker, text, _moment(line.get("send_date"), past))
+        past.names.update(names)
+    _add(
+        past,
+        place,
+        "user" if is_user else "companion",
+        text,
+        _moment(line.get("send_date"), past) or past.begun,
+        name="" if is_user else "".join(names),
+    )
 
 
 def _read_chatgpt(conversation: dict[str, Any], place: str, past: _Past) -> None:
@@ -266,14 +301,14 @@ def _read_chatgpt(conversation: dict[str, Any], place: str, past: _Past) -> None
     past.program = past.program or "ChatGPT"
     mapping = conversation["mapping"]
     node_id = conversation.get("current_node")
-    if node_id not in mapping:  # the last that nothing follows
-        ends = [key for key, node in mapping.items() if not (node or {}).get("children")]
+    if not isinstance(node_id, str) or node_id not in mapping:  # the last that nothing follows
+        ends = [key for key, node in mapping.items() if not _object(node).get("children")]
         node_id = ends[-1] if ends else None
     branch: list[tuple[str, dict[str, Any]]] = []
     seen: set[str] = set()
     while isinstance(node_id, str) and node_id in mapping and node_id not in seen:
         seen.add(node_id)
-        node = mapping[node_id] if isinstance(mapping[node_id], dict) else {}
+        node = _object(mapping[node_id])
         if isinstance(node.get("message"), dict):
             branch.append((node_id, node["message"]))
         node_id = node.get("parent")
@@ -289,8 +324,8 @@ def _read_chatgpt(conversation: dict[str, Any], place: str, past: _Past) -> None
 def _read_chatgpt_message(
     message: dict[str, Any], place: str, begun: datetime | None, past: _Past
 ) -> None:
-    role = (message.get("author") or {}).get("role")
-    content, metadata = message.get("content") or {}, message.get("metadata") or {}
+    role = _object(message.get("author")).get("role")
+    content, metadata = _object(message.get("content")), _object(message.get("metadata"))
     if metadata.get("is_visually_hidden_from_conversation") or role == "system":
         return  # never shown
     kind = content.get("content_type")
@@ -301,10 +336,10 @@ def _read_chatgpt_message(
         past.leave_out(place, "messages other than of text are not read")
         return
     texts: list[str] = []
-    for part in content.get("parts") or ():
-        text = part if isinstance(part, str) else part.get("text") if isinstance(part, dict) else ""
+    for part in _list(content.get("parts")):
+        text = part if isinstance(part, str) else _object(part).get("text")
         if text:
-            texts.append(str(text))
+            texts.append(_CITED.sub(lambda cited: cited[1] or "", str(text)))
         elif not isinstance(part, str):
             past.leave_out(place, "pictures, recordings and files are not read")
     speaker: Speaker = "user" if role == "user" else "companion"
@@ -316,6 +351,8 @@ def _read_chatgpt_message(
 def _read_character_ai(document: dict[str, Any], place: str, past: _Past) -> bool:
     """Read all lists of messages in a document; return whether there is any."""
     found = False
+    begun = document.get("created") or document.get("create_time") or document.get("date")
+    past.begun = _moment(begun, past) if isinstance(begun, str) else past.begun
     for name, value in document.items():
         inner = f"{place}.{name}"
         if isinstance(value, dict):
@@ -336,6 +373,7 @@ def _is_character_ai(message: dict[str, Any]) -> bool:
         isinstance(message.get("candidates"), list)
         or (isinstance(message.get("src"), dict) and "text" in message)
         or ("is_human" in message and "text" in message)
+        or ("isUser" in message and "message" in message)  # offline pages of CAI Tools
     )
 
 
@@ -346,17 +384,20 @@ def _read_character_ai_chat(messages: list[dict[str, Any]], place: str, past: _P
     for number, message in enumerate(messages):
         author = message.get("author") or message.get("src") or message
         at = message.get("create_time") or message.get("created") or message.get("timestamp")
-        is_user = isinstance(author, dict) and author.get("is_human") is True
-        if is_user and isinstance(author, dict):
+        author = _object(author)
+        is_user = author.get("is_human") is True or author.get("isUser") is True
+        if is_user:
             past.names.update(_named(author.get("name")))
         text = message.get("text")
-        candidates = [x for x in message.get("candidates") or () if isinstance(x, dict)]
+        if isinstance(message.get("message"), str):
+            text = unquote(message["message"])
+        candidates = [x for x in _list(message.get("candidates")) if isinstance(x, dict)]
         if candidates:
             chosen = message.get("primary_candidate_id")
             shown = [x for x in candidates if x.get("candidate_id") == chosen] or candidates
             text, at = shown[0].get("raw_content"), at or shown[0].get("create_time")
         speaker: Speaker = "user" if is_user else "companion"
-        _add(past, f"{place}[{number}]", speaker, text, _moment(at, past))
+        _add(past, f"{place}[{number}]", speaker, text, _moment(at, past) or past.begun)
     dates = [said.at for said in chat if said.at is not None]
     if len(dates) > 1 and dates[0] > dates[-1]:  # its interface gives the newest first
         chat.reverse()
@@ -368,19 +409,26 @@ def _read_memory(memory: Any, place: str, past: _Past) -> None:
     if not isinstance(memory, dict):
         past.leave_out(place, "expected an object")
         return
-    at = memory.get("updated_at") or memory.get("created_at")
+    dates = ("updated_at", "updatedAt", "created_at", "createdAt")  # its library for JavaScript
+    at = next((memory[name] for name in dates if memory.get(name)), None)
     event = str(memory.get("id") or place)
     past.conversations.append([])
     _add(past, place, "companion", memory.get("memory"), _moment(at, past), event)
 
 
 def _add(
-    past: _Past, place: str, speaker: Speaker, text: Any, at: datetime | None, event: str = ""
+    past: _Past,
+    place: str,
+    speaker: Speaker,
+    text: Any,
+    at: datetime | None,
+    event: str = "",
+    name: str = "",
 ) -> None:
     if not isinstance(text, str) or not storable(text).strip():
         past.leave_out(place, "messages without text are not read")
         return
-    past.conversations[-1].append(_Said(speaker, storable(text).strip(), at, event))
+    past.conversations[-1].append(_Said(speaker, storable(text).strip(), at, event, name))
 
 
 def _named(name: Any) -> list[str]:
@@ -420,7 +468,11 @@ def _written(text: str) -> datetime:
 
 
 def _in_order(
-    past: _Past, max_chars: Mapping[Speaker, int], session: timedelta, now: datetime
+    past: _Past,
+    companion: str,
+    max_chars: Mapping[Speaker, int],
+    session: timedelta,
+    now: datetime,
 ) -> list[list[_Said]]:
     """Return all sessions by their dates: every message has one, and none is before another's."""
     sessions: list[list[_Said]] = []
@@ -429,6 +481,7 @@ def _in_order(
         if conversation and not dates:
             past.leave_out("dates", "some chats have none: they stand as of now")
         last = dates[0] if dates else now
+        main = _main_character(conversation, companion)
         turns: list[_Said] = []
         for said in conversation:
             at = said.at or last
@@ -437,6 +490,9 @@ def _in_order(
                 at = last if _EARLIEST <= last <= now else now
             last = max(last, at) if last <= now else at
             text = said.text
+            if said.name not in ("", main):
+                past.leave_out("body", "other characters speak: their names stand before it")
+                text = f"{said.name}: {text}"
             if len(text) > max_chars[said.speaker]:
                 limit = max_chars[said.speaker]
                 past.leave_out("body", f"messages over {limit} characters were cut there")
@@ -450,6 +506,13 @@ def _in_order(
         for begin, end in pairwise([0, *begins, len(turns)]):
             sessions.append(turns[begin:end])
     return sorted(filter(None, sessions), key=lambda turns: _at(turns[0]))
+
+
+def _main_character(conversation: Sequence[_Said], companion: str) -> str:
+    """Return the name of whom a chat is with: the companion's slug, else who says most."""
+    names = Counter(said.name for said in conversation if said.name)
+    own = [name for name in names if "-".join(name.lower().split()) == companion]
+    return next(iter([*own, *(name for name, _ in names.most_common(1))]), "")
 
 
 def _without_oldest(sessions: list[list[_Said]], excess: int) -> list[list[_Said]]:

@@ -142,6 +142,49 @@ def test_what_of_a_chat_cannot_be_read_is_listed() -> None:
     ]
 
 
+def test_what_sillytavern_says_itself_is_no_line_of_the_companion() -> None:
+    """But a greeting of its assistant is; and a line that is hidden from models was said."""
+    at = 1_700_000_000_000
+    tool = {"isSmallSys": True, "tool_invocations": [{"id": "x", "name": "dice", "result": "3"}]}
+    past = read(
+        lines(
+            NEW_HEADER,
+            line("Hi.", at, user=True, is_system=True),
+            line("Tool calls: dice", at, name="SillyTavern System", is_system=True, extra=tool),
+            line("Hello.", at, name="SillyTavern System", is_system=True),
+            line("Hey.", at, extra={"type": "assistant_message", "swipeable": False}),
+        )
+    )
+    assert [text for _, text, _ in said(past)] == ["Hi.", "Hey."]
+    assert missing(past) == [
+        "line 3: remarks of the program and of narrators are not read; 2 in all"
+    ]
+
+
+def test_who_speaks_in_a_group_is_told() -> None:
+    """The companion, or who says most, as before; the others after their names."""
+    at = 1_700_000_000_000
+    group = [
+        line("Hi.", at, user=True),
+        line("Ho.", at, name="Mara"),
+        line("Hum.", at, name="Mara"),
+    ]
+    past = read(lines({"chat_metadata": {}}, *group, line("Hey.", at)))
+    assert [text for _, text, _ in said(past)] == ["Hi.", "Mara: Ho.", "Mara: Hum.", "Hey."]
+    assert missing(past) == ["body: other characters speak: their names stand before it; 2 in all"]
+    past = read(lines(*group, line("Hey.", at, name="Bo")))
+    assert [text for _, text, _ in said(past)] == ["Hi.", "Ho.", "Hum.", "Bo: Hey."]
+
+
+def test_messages_without_a_date_are_of_when_their_chat_began() -> None:
+    """Whatever calls that: the first line, or what is around the messages."""
+    past = read(lines(OLD_HEADER, line("Hi.", None, user=True)))
+    assert said(past) == [("user", "Hi.", "2024-07-12 01:31")]
+    history = {"created": "2024-05-01T10:00:00Z", "msgs": [{"text": "Hi.", "is_human": True}]}
+    past = read(json.dumps({"histories": [history]}).encode())
+    assert (said(past), missing(past)) == ([("user", "Hi.", "2024-05-01 10:00")], [])
+
+
 # ChatGPT's export: conversations.json of 2023 to 2026.
 def node(
     key: str, parent: str | None, children: list[str], role: str = "", *parts: object, **more: Any
@@ -205,6 +248,44 @@ def test_an_export_of_chatgpt_is_read() -> None:
     ]
 
 
+def test_an_export_of_chatgpt_may_have_its_conversations_in_an_object() -> None:
+    """And its page shows other things where a text has marks of sources and names."""
+    file = json.dumps({"conversations": json.loads(CHATGPT)}).encode()
+    assert is_foreign(file)
+    assert said(read(file)) == said(read(CHATGPT))
+    marked = (
+        'Go to \ue200entity\ue202["city","Lisbon","Portugal"]\ue201 now.'
+        "\ue200cite\ue202turn0search1\ue202turn0search2\ue201 Bye\ue201"
+    )
+    past = read(json.dumps([conversation(node("a", None, [], "assistant", marked))]).encode())
+    assert [text for _, text, _ in said(past)] == ["Go to Lisbon now. Bye\ue201"]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [conversation(node("a", None, [], "user", "Hi."), current_node=["a"])],
+        {**conversation(node("a", None, [], "user", "Hi.")), "current_node": {}},
+        [{"mapping": {"b": "x", **conversation(node("a", None, [], "user", "Hi."))["mapping"]}}],
+        {"turns": [{"text": "Hi.", "is_human": True}, {"candidates": 3}]},
+        {"turns": [{"text": "Hi.", "is_human": True, "candidates": "x", "author": 3}]},
+    ],
+)
+def test_odd_fields_keep_nobody_from_reading_the_others(document: object) -> None:
+    """They count as absent."""
+    assert [text for _, text, _ in said(read(json.dumps(document).encode()))] == ["Hi."]
+
+
+@pytest.mark.parametrize("odd", [{"author": "x"}, {"content": "x"}, {"metadata": [1]}])
+def test_an_odd_message_is_passed_over(odd: dict[str, Any]) -> None:
+    """And the others are read."""
+    one, other = node("a", None, ["b"], "user", 3), node("b", "a", [], "user", "Hi.")
+    one["message"] |= odd
+    assert [text for _, text, _ in said(read(json.dumps([conversation(one, other)]).encode()))] == [
+        "Hi."
+    ]
+
+
 # Character.AI's turns as its interface gives them, the newest first; and what CAI Tools and
 # CharacterAI Dumper make of its older histories.
 def turn(text: str, at: str, *, human: bool) -> dict[str, Any]:
@@ -262,15 +343,38 @@ def test_a_history_of_character_ai_is_read(file: object) -> None:
     assert missing(past) == []
 
 
+def test_a_page_of_cai_tools_for_reading_offline_is_read() -> None:
+    """What its script shows; a message is written as in an address."""
+    chat = [
+        {"isUser": False, "name": "Wren", "message": "Caf%C3%A9%3F"},
+        {"isUser": True, "name": "ana", "message": "100%25%20yes"},
+    ]
+    data = json.dumps(
+        {"charPic": "data:x", "history": [{"date": "2024-05-01T10:00:00.000Z", "chat": chat}]}
+    )
+    page = f"<!DOCTYPE html>\n<script>\nconst historyData = JSON.parse(`{data}`);\n</script>"
+    assert is_foreign(page.encode())
+    past = read(page.encode())
+    assert (past.program, past.export.user_name) == ("Character.AI", "ana")
+    assert said(past) == [
+        ("companion", "Café?", "2024-05-01 10:00"),
+        ("user", "100% yes", "2024-05-01 10:00"),
+    ]
+    assert missing(past) == []
+
+
 @pytest.mark.parametrize(
     "file",
     [
         json.dumps({"results": MEM0}).encode(),
+        json.dumps({"memories": MEM0}).encode(),
+        # As its library for JavaScript calls the dates.
+        json.dumps({"results": MEM0}).replace("ated_at", "atedAt").encode(),
         json.dumps(MEM0).encode(),
         json.dumps({"count": 2, "next": None, "results": MEM0}, indent=2).encode(),
         lines(*MEM0),
     ],
-    ids=["results", "list", "page", "lines"],
+    ids=["results", "memories", "JavaScript", "list", "page", "lines"],
 )
 def test_a_dump_of_mem0_is_read(file: bytes) -> None:
     """As what was observed when it was last written, not as what anybody said."""
