@@ -40,6 +40,16 @@ OLD_NAMES: Mapping[str, str] = {
     "context": "description",
     "greeting": "first_mes",
 }
+#: What Agnai calls the fields in files of its own; its `description` is for readers.
+_AGNAI_NAMES: Mapping[str, str] = {
+    "description": "creator_notes",
+    "sampleChat": "mes_example",
+    "alternateGreetings": "alternate_greetings",
+    "systemPrompt": "system_prompt",
+    "postHistoryInstructions": "post_history_instructions",
+    "characterBook": "character_book",
+    "characterVersion": "character_version",
+}
 #: The fields of `data` that V2 requires and V1 has not, empty.
 ADDED_BY_V2: Mapping[str, Any] = {
     "creator_notes": "",
@@ -144,6 +154,21 @@ def renamed_fields(card: Mapping[str, Any], notices: list[Notice]) -> dict[str, 
             renamed[name] = renamed.pop(old)
             notices.append(Notice(name, f"read from {old}, an older name"))
     return renamed
+
+
+def card_of_agnai(character: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a character of Agnai's as a card calls its fields; its persona is the description."""
+    renamed = {_AGNAI_NAMES.get(name, name): value for name, value in character.items()}
+    persona = renamed.pop("persona")
+    attributes = persona.get("attributes")
+    listed = attributes if isinstance(attributes, Mapping) else {}
+    return renamed | {
+        "description": "\n".join(
+            text if name == "text" else f"{name}: {text}"
+            for name, value in listed.items()
+            if (text := ", ".join(_mended_list(value, "")))
+        )
+    }
 
 
 def companion_of(card: Mapping[str, Any], slug: str | None = None) -> CompanionFile:

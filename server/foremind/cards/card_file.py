@@ -31,6 +31,7 @@ from foremind.cards.card_fields import (
     NAMES,
     OLD_NAMES,
     TEXTS,
+    card_of_agnai,
     is_version_3,
     mended_card,
     renamed_fields,
@@ -135,6 +136,7 @@ _MAX_DIRECTORY_BYTES = 1_000_000  # of the list of entries, which zipfile reads 
 _END = b"PK\x05\x06"  # of the archive; the record of 22 bytes, and a comment, end the file
 _END_BYTES = 22
 _MAX_COMMENT_BYTES = 65_535
+_JPEG = b"\xff\xd8\xff"
 _ZIP64_LOCATOR = b"PK\x06\x07"  # 20 bytes before the end record
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others need much memory, or may
 _ENCRYPTED = 1
@@ -142,8 +144,8 @@ _EPOCH = datetime(1980, 1, 1)  # noqa: DTZ001 - the earliest date of a zip archi
 
 
 def is_charx(file: bytes) -> bool:
-    """Return whether a file is a zip archive, by its first bytes."""
-    return file.startswith(b"PK\x03\x04")
+    """Return whether a file is a zip archive, by its first bytes: RisuAI's may follow a JPEG."""
+    return file.startswith(b"PK\x03\x04") or (file.startswith(_JPEG) and _END in file[-_END_BYTES:])
 
 
 def card_json(file: bytes, max_bytes: int) -> bytes:
@@ -439,4 +441,6 @@ def _data_of(document: Any, notices: list[Notice]) -> dict[str, Any]:
     if "spec" in document or "data" in document:
         notices.append(Notice("card", "expected its fields in data: read as version 1"))
     outer = {name: value for name, value in document.items() if name not in _ENVELOPE}
+    if isinstance(outer.get("persona"), dict):
+        outer = card_of_agnai(outer)
     return {**ADDED_BY_V2, **renamed_fields(outer, notices)}

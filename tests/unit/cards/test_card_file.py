@@ -245,6 +245,38 @@ def test_older_names_of_fields_are_read(older: dict[str, Any]) -> None:
     assert read_card(json.dumps(older).encode()).data == data
 
 
+@pytest.mark.parametrize(
+    ("persona", "description"),
+    [
+        ({"kind": "text", "attributes": {"text": ["Keeps a lighthouse."]}}, "Keeps a lighthouse."),
+        (
+            {"kind": "wpp", "attributes": {"species": ["human"], "mind": ["dry", "patient"]}},
+            "species: human\nmind: dry, patient",
+        ),
+        ({"kind": "text"}, ""),
+    ],
+)
+def test_a_character_of_agnai_is_read(persona: dict[str, Any], description: str) -> None:
+    """Its persona is the description, and what it calls so is for readers."""
+    entry = {"name": "Cape", "entry": "Steep.", "keywords": ["cape"], "weight": 1, "enabled": True}
+    character = {
+        "kind": "character", "name": "Mara", "description": "By me.", "persona": persona,
+        "sampleChat": "{{user}}: Hi", "greeting": "You are wet.", "scenario": "A storm.",
+        "alternateGreetings": ["Again?"], "systemPrompt": "Be Mara.",
+        "postHistoryInstructions": "Stay dry.", "characterVersion": "2",
+        "characterBook": {"kind": "memory", "name": "Coast", "entries": [entry]},
+    }  # fmt: skip
+    data = read_card(json.dumps(character).encode()).data
+    expected = {
+        "name": "Mara", "description": description, "creator_notes": "By me.",
+        "mes_example": "{{user}}: Hi", "first_mes": "You are wet.", "scenario": "A storm.",
+        "alternate_greetings": ["Again?"], "system_prompt": "Be Mara.",
+        "post_history_instructions": "Stay dry.", "character_version": "2",
+        "character_book": character["characterBook"],
+    }  # fmt: skip
+    assert data == data | expected
+
+
 def test_what_is_compressed_is_unpacked_within_bounds() -> None:
     """A bomb is refused."""
     bomb = zlib.compress(bytes(100_000_000))

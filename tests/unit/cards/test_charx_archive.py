@@ -34,6 +34,15 @@ def test_the_card_is_read() -> None:
     assert card_json(archive_of(b"{}"), _LIMIT) == b"{}"
 
 
+def test_a_card_behind_a_picture_is_read() -> None:
+    """As RisuAI writes it: the archive follows a JPEG."""
+    picture = b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\xff\xd9"
+    file = picture + archive_of(b'{"spec": "chara_card_v3", "data": {"name": "Mara"}}')
+    assert card_file.read_card(file).data == {"name": "Mara"}
+    with pytest.raises(InvalidMessage):
+        card_file.read_card(picture)
+
+
 def test_the_same_card_makes_the_same_archive() -> None:
     """Without the time of day."""
     assert archive_of(b"{}") == archive_of(b"{}")
