@@ -69,7 +69,7 @@ class _Said:
     text: str
     at: datetime | None
     event: str = ""
-    name: str = ""  # of the character that a chat says it is of
+    name: str = ""  # of the character that a chat says it is of; of an event, its user's id
 
 
 @dataclass(slots=True)
@@ -149,6 +149,7 @@ def read_foreign(
                     _read(document, name + place, past)
             if loose:
                 _read_character_ai_chat(loose, name, past)
+    _keep_one_user(past, user[1])
     said = _in_order(past, companion, max_chars, session, now)
     if not said:
         raise InvalidMessage(
@@ -413,7 +414,15 @@ def _read_memory(memory: Any, place: str, past: _Past) -> None:
     at = next((memory[name] for name in dates if memory.get(name)), None)
     event = str(memory.get("id") or place)
     past.conversations.append([])
-    _add(past, place, "companion", memory.get("memory"), _moment(at, past), event)
+    _add(
+        past,
+        place,
+        "companion",
+        memory.get("memory"),
+        _moment(at, past),
+        event,
+        str(memory.get("user_id") or ""),
+    )
 
 
 def _add(
@@ -490,7 +499,7 @@ def _in_order(
                 at = last if _EARLIEST <= last <= now else now
             last = max(last, at) if last <= now else at
             text = said.text
-            if said.name not in ("", main):
+            if not said.event and said.name not in ("", main):
                 past.leave_out("body", "other characters speak: their names stand before it")
                 text = f"{said.name}: {text}"
             if len(text) > max_chars[said.speaker]:
@@ -506,6 +515,22 @@ def _in_order(
         for begin, end in pairwise([0, *begins, len(turns)]):
             sessions.append(turns[begin:end])
     return sorted(filter(None, sessions), key=lambda turns: _at(turns[0]))
+
+
+def _keep_one_user(past: _Past, user: str) -> None:
+    """Leave out what mem0 remembers of others than the user; if it knows them not, than its first.
+
+    What is of nobody stays.
+    """
+    ids = [said.name for chat in past.conversations for said in chat if said.event and said.name]
+    if len(set(ids)) < 2:
+        return
+    kept = user if user in ids else ids[0]
+    for chat in past.conversations:
+        for said in list(chat):
+            if said.event and said.name not in ("", kept):
+                chat.remove(said)
+                past.leave_out("body", "memories of other users are not read")
 
 
 def _main_character(conversation: Sequence[_Said], companion: str) -> str:

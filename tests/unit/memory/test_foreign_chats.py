@@ -392,6 +392,18 @@ def test_a_dump_of_mem0_is_read(file: bytes) -> None:
     assert missing(read(graph)) == ["line 1.relations[0]: relations of a graph are not read"]
 
 
+def test_of_a_dump_of_mem0_with_several_users_one_is_read() -> None:
+    """The user that is imported, else its first: the others are none of this relationship's."""
+    bea, cy = ({**MEM0[0], "id": name, "user_id": name, "memory": name} for name in ("bea", "cy"))
+    for dump, kept in (
+        ([bea, *MEM0], {MEM0[0]["memory"], MEM0[1]["memory"]}),
+        ([bea, cy], {"bea"}),
+    ):
+        past = read(json.dumps(dump).encode())
+        assert {turn.text for turn in past.export.turns} == kept
+        assert missing(past) == ["body: memories of other users are not read"]
+
+
 def test_several_files_are_one_relationship() -> None:
     """Also in an archive, with others that have no chat; a pause begins a session."""
     file = io.BytesIO()
