@@ -319,7 +319,7 @@ HISTORIES = {
         ]
     },
 }  # fmt: skip
-MEM0 = [
+MEM0: list[dict[str, Any]] = [
     {"id": "m1", "memory": "Has a dog called Bo", "hash": "x", "metadata": {"category": "pets"},
      "created_at": "2024-05-01T03:00:00.123456-07:00", "updated_at": None, "user_id": "ana"},
     {"id": "m2", "memory": "Lives in Lisbon", "hash": "y", "score": None, "role": "user",
