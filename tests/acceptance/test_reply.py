@@ -226,13 +226,14 @@ async def test_a_loop_is_stopped_and_not_remembered(start: StartServer) -> None:
 
 
 async def test_what_a_model_repeats_of_its_prompt_is_not_remembered(start: StartServer) -> None:
-    """Small models do: what stands in it is remembered already, as said by somebody else."""
-    repeated = "<memories>\n- you promised that you would call me\n</memories>"
-    async with scripted_model(Script(reply=lambda _: [repeated])) as model:
+    """Small models do: sections are left out, and a reply that has part of one is no memory."""
+    reply = ["Yes. <mem", "ories>\n- you promised\n</memories> I promise too. </memories>"]
+    async with scripted_model(Script(reply=lambda _: reply)) as model:
         server = await start(llm_url=model.url, remember_replies="all")
         client = await server.session()
         await client.send("I promise to call you", "m1")
-        await client.expect_all("response.done", "memory.stored")
+        events = await client.expect_all("response.done", "memory.stored")
+        assert events["response.done"]["text"] == "Yes. I promise too. </memories>"
         contents = await owner_of(server.app.core).fetch("SELECT content FROM memories")
         assert [memory["content"] for memory in contents] == ["I promise to call you"]
 

@@ -423,7 +423,9 @@ class OpenAIChatModel:
         may_be_empty: bool = False,
     ) -> TextStream:
         capabilities = self._client.capabilities_of(self.options.model)
-        thinking = ThinkingFilter(speaker=speaker, unmarked=capabilities.thinks_unmarked)
+        thinking = ThinkingFilter(
+            speaker=speaker, unmarked=capabilities.thinks_unmarked, sections=True
+        )
         ending = StreamEnding()
         is_empty = True
         request = CompletionRequest(

@@ -1,6 +1,8 @@
-"""Removes a model's thinking from its reply, and the name of its speaker before it. Pure."""
+"""Removes from a reply the model's thinking, its speaker's name, sections of its prompt. Pure."""
 
 import re
+
+from foremind.llm.prompt.quoted_lines import PROMPT_TAGS
 
 # The tags of reasoning models, where their server does not remove them: Qwen and DeepSeek, models
 # that imitate them, Magistral, Seed-OSS, and Kimi.
@@ -14,15 +16,20 @@ _TAGS = {
     "◁think▷": "◁/think▷",
 }
 _END_TAGS = tuple(_TAGS.values())
+# Small models repeat sections of their prompts. One of these names is a tag of HTML, too.
+_SECTIONS = {f"<{name}>": f"</{name}>" for name in PROMPT_TAGS if name != "summary"}
+_BEGINNINGS = _TAGS | _SECTIONS
+_ALL_TAGS = (*_BEGINNINGS, *_END_TAGS)
+_ANY_TAG = re.compile("|".join(map(re.escape, _ALL_TAGS)), re.IGNORECASE)
 _TAG = re.compile("|".join(map(re.escape, (*_TAGS, *_END_TAGS))), re.IGNORECASE)
 _END_TAG = re.compile("|".join(map(re.escape, _END_TAGS)), re.IGNORECASE)
-_MAX_TAG_CHARS = max(map(len, _END_TAGS))
+_MAX_TAG_CHARS = max(map(len, _BEGINNINGS.values()))
 # What a name may stand between: "**Wren:** Hello", "[Wren]: Hello".
 _MARKS = (*((mark * count,) * 2 for mark in "*_" for count in (1, 2, 3)), ("[", "]"), ("", ""))
 
 
 class ThinkingFilter:
-    """Passes a streamed reply on without the thinking, and without the white space around it.
+    """Passes a streamed reply on without thinking and sections, and the white space around them.
 
     Apart from the thinking itself, at most the length of a tag is buffered, and of a label.
 
@@ -30,9 +37,13 @@ class ThinkingFilter:
         speaker: whose name does not begin the reply, as a label ("Wren: Hello"); "" for none.
         unmarked: the model is known to begin with thinking that has no opening tag, because its
             chat template contains that tag; everything is buffered until the thinking ends.
+        sections: whether those of the prompt are removed, too.
     """
 
-    def __init__(self, *, speaker: str = "", unmarked: bool = False) -> None:
+    def __init__(
+        self, *, speaker: str = "", unmarked: bool = False, sections: bool = False
+    ) -> None:
+        self._beginning = _ANY_TAG if sections else _TAG
         self._labels = _labels(speaker) if speaker else ()
         self._labelled: str | None = ""  # what may begin a label; None once none may follow
         self._end = _END_TAG if unmarked else None  # what ends the current thinking
@@ -53,20 +64,20 @@ class ThinkingFilter:
         self._buffer += piece
         text = ""
         while True:
-            tag = (_TAG if self._unmarked else self._end or _TAG).search(self._buffer)
+            tag = (_TAG if self._unmarked else self._end or self._beginning).search(self._buffer)
             if tag is None:
                 break
-            if self._unmarked and tag[0].lower() in _TAGS:  # this time it is marked
+            opened = tag[0].lower()
+            if self._unmarked and opened in _TAGS:  # this time it is marked
                 self._end, self._unmarked = None, False
             before, self._buffer = self._buffer[: tag.start()], self._buffer[tag.end() :]
-            self.thought = True
+            self.thought |= opened not in _SECTIONS and opened not in _SECTIONS.values()
             if self._end is not None:
                 self.ended_unmarked |= self._unmarked
                 self._end, self._unmarked, self._strip = None, False, self._last_char in ("", " ")
-            elif tag[0].lower() in _TAGS:
+            elif opened in _BEGINNINGS:
                 text += self._pass(before)
-                end_tag = _TAGS[tag[0].lower()]
-                self._end = re.compile(re.escape(end_tag), re.IGNORECASE)
+                self._end = re.compile(re.escape(_BEGINNINGS[opened]), re.IGNORECASE)
             else:
                 self.restarted |= bool(self._last_char)
                 self.ended_unmarked = True
@@ -126,6 +137,6 @@ def _partial_tag_chars(text: str) -> int:
     tail = text[-_MAX_TAG_CHARS:].lower()
     for start in range(len(tail)):
         suffix = tail[start:]
-        if any(tag.startswith(suffix) for tag in (*_TAGS, *_END_TAGS)):
+        if any(tag.startswith(suffix) for tag in _ALL_TAGS):
             return len(suffix)
     return 0

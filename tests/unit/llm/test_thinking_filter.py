@@ -56,6 +56,27 @@ def test_thinking_is_removed_wherever_it_is(reply: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
+        ('<memories>\n- "Ana" said: "I row."\n</memories>\nYou row.', "You row."),
+        ("You row. <instructions> You speak in short sentences.", "You row. "),
+        ("<Profile>\n- goal: row", ""),
+        ("<memories>- <think></memories>You row.", "You row."),
+        ("<summary>Show more</summary>", "<summary>Show more</summary>"),
+        ("<memory>", "<memory>"),
+    ],
+)
+def test_sections_of_the_prompt_are_removed_and_are_no_thinking(reply: str, expected: str) -> None:
+    """Only in replies: an answer in JSON may quote anything."""
+    for pieces in ([reply], [*reply]):
+        removing = ThinkingFilter(sections=True)
+        text = "".join(map(removing.feed, pieces)) + removing.end()
+        assert (text, removing.thought) == (expected, False)
+    if "<think>" not in reply:
+        assert without_thinking(reply) == reply
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
         ("Wren: Hello", "Hello"),
         ("**Wren:** Hello", "Hello"),
         ("**Wren**: Hello", "Hello"),

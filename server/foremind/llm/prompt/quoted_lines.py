@@ -20,8 +20,10 @@ from foremind.text.sentences import is_day, sentence_keys, sentences_in
 _MIN_WORDS = 6  # of a truncated sentence, where not even one sentence of a line fits
 _ELLIPSIS = "…"
 
-# What opens or closes a tag of the prompt.
-_PROMPT_TAG = re.compile(rf"<(?=[\s/]*(?:lore|instructions|{'|'.join(LAYERS)})\b)", re.IGNORECASE)
+#: The names of the prompt's tags.
+PROMPT_TAGS = ("lore", "instructions", *LAYERS)
+# What opens or closes one.
+_PROMPT_TAG = re.compile(rf"<(?=[\s/]*(?:{'|'.join(PROMPT_TAGS)})\b)", re.IGNORECASE)
 # Characters that could close a tag or begin a line.
 _ESCAPED = re.compile("[<\x7f\x85\u2028\u2029]")
 
