@@ -54,7 +54,10 @@ _FOREIGN = re.compile(
 #: Where the page that CAI Tools makes for reading offline has its chats.
 _OFFLINE = "historyData = JSON.parse(`"
 #: What ChatGPT writes where its page shows a source, a picture, or the name of a thing.
-_CITED = re.compile(r"\ue200(?:entity\ue202\[[^\]]*?,\s*\"([^\"]*)\"[^\ue201]*|[^\ue201]*)\ue201")
+_CITED = re.compile(
+    r"\ue200(?:entity\ue202\[[^\]\ue200\ue201]*?,\s*\"([^\"\ue200\ue201]*)\")?"
+    r"[^\ue200\ue201]*\ue201"
+)
 #: Dates as SillyTavern has written them: 2024-7-12@01h31m37s, 2024-6-5 @14h 56m 50s 682ms, in UTC.
 _HUMANIZED = re.compile(r"(\d{4})-(\d\d?)-(\d\d?) ?@(\d\d?)h ?(\d\d?)m ?(\d\d?)s")
 _ENGLISH = "%B %d, %Y %I:%M%p"  # June 19, 2023 2:20pm

@@ -261,6 +261,14 @@ def test_an_export_of_chatgpt_may_have_its_conversations_in_an_object() -> None:
     assert [text for _, text, _ in said(past)] == ["Go to Lisbon now. Bye\ue201"]
 
 
+def test_marks_without_an_end_are_read_in_linear_time() -> None:
+    """In quadratic time, these would take hours."""
+    marks = "Bye" + '\ue200entity\ue202[,"' * 100_000 + "\ue200" * 200_000
+    past = read(json.dumps([conversation(node("a", None, [], "assistant", marks))]).encode())
+    ((_, text, _),) = said(past)
+    assert text.startswith("Bye\ue200")
+
+
 @pytest.mark.parametrize(
     "document",
     [
