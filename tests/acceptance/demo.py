@@ -3,7 +3,7 @@
 from playwright.async_api import Page, expect
 
 from tests.acceptance.test_restart import Process
-from tests.conftest import RunningServer, StartServer
+from tests.conftest import RunningServer, StartServer, eventually_async
 
 SAID = "I promise to name my boat Zephyrine"
 ASKED = "What will I name my boat?"
@@ -47,9 +47,19 @@ async def say(page: Page, text: str) -> None:
     await expect(lamp).to_have_attribute("data-state", "ready")
     await record_lamp_states(page)
     await page.keyboard.type(text[half:], delay=10)
-    await page.wait_for_function("window.states.includes('listening')")
+    await lamp_was(page, "listening")
     await expect(lamp).to_have_attribute("data-state", "ready")
     await page.keyboard.press("Enter")
+
+
+async def lamp_was(page: Page, state: str) -> None:
+    """Wait until the lamp has had a state since it is recorded."""
+
+    async def is_recorded() -> bool:
+        # A function that the page itself repeats would be made of text there, which it forbids.
+        return bool(await page.evaluate(f"window.states.includes('{state}')"))
+
+    await eventually_async(is_recorded)
 
 
 async def record_lamp_states(page: Page) -> None:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from playwright.async_api import Browser, Page, expect
 
 from foremind_eval.doubles.model_server import Script, scripted_model
-from tests.acceptance.demo import ASKED, SAID, opened, record_lamp_states, say
+from tests.acceptance.demo import ASKED, SAID, lamp_was, opened, record_lamp_states, say
 from tests.conftest import (
     FIRST_RELATIONSHIP,
     StartServer,
@@ -72,7 +72,7 @@ async def test_the_page_reconnects_after_a_lost_connection(start: StartServer, p
     await record_lamp_states(page)
     for session in server.app.registry._all():
         session.client.disconnect(4408, "heartbeat lost")
-    await page.wait_for_function("window.states.includes('away')")
+    await lamp_was(page, "away")
     await page.keyboard.type("Hello again")
     await page.keyboard.press("Enter")
     await expect(page.locator("#turns li.companion").last).not_to_have_text("")
