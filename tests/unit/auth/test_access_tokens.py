@@ -225,3 +225,20 @@ def _signing_key(folder: Path, private_jwk: dict[str, object]):  # type: ignore[
     path = folder / "private.json"
     path.write_text(json.dumps({"keys": [private_jwk]}))
     return next(iter(read_keys(path).values()))
+
+
+def test_the_last_key_that_can_sign_does_unless_one_is_named(tmp_path: Path) -> None:
+    """A file of public keys alone verifies tokens and signs none."""
+    first, _ = generate_key("first")
+    last, _ = generate_key("last")
+    _, public = generate_key("public")
+    path = tmp_path / "keys.json"
+    path.write_text(json.dumps({"keys": [first, last, public]}))
+    keys = KeyRing(None, path)
+    signing, named = keys.signing_key(None), keys.signing_key("first")
+    assert signing is not None
+    assert named is not None
+    assert (signing.id, named.id) == ("last", "first")
+    assert keys.signing_key("public") is None
+    path.write_text(json.dumps({"keys": [public]}))
+    assert KeyRing(None, path).signing_key(None) is None

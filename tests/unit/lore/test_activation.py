@@ -217,3 +217,10 @@ def test_no_budget_is_exceeded_and_no_entry_is_added_twice(
     assert all(texts(lore))
     assert lore == active(lorebook, *said, max_tokens=limit)
     assert lore.within(limit // 2).tokens <= limit // 2
+
+
+@pytest.mark.parametrize("budget", [0, -3])
+def test_a_book_without_a_budget_says_nothing(budget: int) -> None:
+    """However short its entries are."""
+    lorebook = book({"keys": ["dragon"], "content": "A"}, token_budget=budget)
+    assert texts(active(lorebook, "A dragon!")) == []

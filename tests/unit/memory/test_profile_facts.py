@@ -49,3 +49,9 @@ def test_only_the_beginning_of_a_long_text_is_read() -> None:
         Fact("home", "lisbon"),
         Fact("home lisbon", "yes"),
     ]
+
+
+@pytest.mark.parametrize("text", ["My cat is not called Miso", "I am allergic to walnuts"])
+def test_what_is_denied_and_what_is_of_nobody_names_nobody(text: str) -> None:
+    """Only "my cat is called Miso" says what a cat is called."""
+    assert not [fact for fact in facts_in(text) if fact.slot.startswith("name of")]

@@ -82,3 +82,15 @@ def test_tickets_that_time_out_or_are_cancelled_take_no_place() -> None:
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(crowd())
+
+
+def test_one_more_than_may_wait_is_refused() -> None:
+    """Of one owner: others still may."""
+    queue: FairQueue[int] = FairQueue(1, 1, 2)
+    queue.enqueue("ana", 1)
+    queue.enqueue("ana", 2)
+    with pytest.raises(RateLimited):
+        queue.enqueue("ana", 3)
+    queue.enqueue("bo", 4)
+    assert queue.admit_next() == 1
+    queue.enqueue("ana", 5)
