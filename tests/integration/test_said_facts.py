@@ -84,6 +84,7 @@ SUPERSEDED = [
     ("I work at Bosch", "I started at Siemens last week", True),
     ("My sister Lena is a vet", "My sister Lena moved to Rome", False),
     ("I live in Lisbon", "I moved from Lisbon to Porto", True),
+    ("I'm allergic to nuts", "I speak French", False),
 ]
 
 
