@@ -5,11 +5,10 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
-import typer
 
 from foremind.api.openapi import OPERATIONS
 from foremind.app.configuration import OTHER_PREFIXES, OTHER_VARIABLES
-from foremind.cli.main import app
+from foremind.cli.main import COMMANDS, load_command
 from foremind.domain.settings.settings import Settings
 from tests.conftest import ROOT
 from tests.docs.markdown import documents
@@ -40,10 +39,9 @@ def named(kind: str) -> list[tuple[str, re.Match[str]]]:
 
 @cache
 def _commands() -> frozenset[str]:
-    root = typer.main.get_command(app)
-    assert isinstance(root, typer.core.TyperGroup)
-    names = set(root.commands)
-    for name, command in root.commands.items():
+    names = set(COMMANDS)
+    for name, (target, _) in COMMANDS.items():
+        command = load_command(name, target)
         names |= {f"{name} {inner}" for inner in getattr(command, "commands", {})}
     return frozenset(names)
 

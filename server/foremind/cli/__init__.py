@@ -1,4 +1,4 @@
-"""The command line: one module per command."""
+"""The command line: one module per command, imported when that is run."""
 
 from foremind.cli.main import main
 

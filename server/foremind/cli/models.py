@@ -7,7 +7,8 @@ from rich import print as rich_print
 from rich.table import Table
 
 from foremind.app.configuration import load_settings
-from foremind.cli.running import add_evaluation_command, say
+from foremind.cli.main import add_command
+from foremind.cli.running import say
 from foremind.retrieval.classifiers import TEXT_FEATURES
 from foremind_models import (
     Manifest,
@@ -131,9 +132,9 @@ def _find_or_look_up(name: str, models_dir: Path, prefixes: Prefixes) -> Manifes
     return describe_hub(name, prefixes)
 
 
-add_evaluation_command(
+add_command(
     app,
     "bench",
-    entry_point="models-bench",
-    summary="Measure embedding latency and throughput (part of foremind-eval).",
+    "foremind_eval.cli.models_bench:models_bench",
+    "Measure embedding latency and throughput (part of foremind-eval).",
 )
