@@ -21,7 +21,7 @@ from foremind.llm.prompt.layout import Message
 from foremind.llm.slots import SlotPool
 from foremind.memory import scoring
 from foremind.retrieval.embedding.service import EmbeddingQueue, Priority
-from foremind.runtime import erasable_cache
+from foremind.runtime import caches
 from foremind.runtime.fair_queue import FairQueue
 from foremind.text import tokenization
 from foremind.text.languages import detection
@@ -200,8 +200,8 @@ def test_an_overfilled_cache_or_queue_stays_within_its_bound(
 ) -> None:
     """And is nearly full, so that the test counts what it filled. An erasure empties it."""
     assert bound * 0.8 <= overfill() <= bound
-    erasable_cache.on_announcement(MemoriesForgotten(1, 1, 1, 1, None, 1))
-    assert not any(cache.cache_info().currsize for cache in erasable_cache._caches)
+    caches.on_announcement(MemoriesForgotten(1, 1, 1, 1, None, 1))
+    assert not any(cache.cache_info().currsize for cache in caches._caches)
 
 
 def unbounded(path: Path) -> Iterator[str]:

@@ -57,7 +57,7 @@ from foremind.retrieval.search import (
     GatedSearch,
     RankedSearch,
 )
-from foremind.runtime import erasable_cache
+from foremind.runtime import caches
 from foremind.runtime.garbage_collection import FullCollectionPolicy
 from foremind.runtime.supervision import SupervisedLoop
 from foremind.storage.companion_store import CompanionStore
@@ -412,7 +412,7 @@ async def _start_receiving(
             components.ingester.on_announcement,
             services.chat_models.on_announcement,
             models.on_announcement,
-            erasable_cache.on_announcement,
+            caches.on_announcement,
             registry.on_announcement,
         ],
         freshness.hint,

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from foremind.domain.companion_rules import FloorName, SignalName, SignificanceRules
 from foremind.domain.memory import Reason
-from foremind.runtime.erasable_cache import erasable_cache
+from foremind.runtime.caches import erasable_cache
 from foremind.text.languages import utterances
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH

@@ -11,7 +11,7 @@ from foremind.domain.announcements import Announcement, LayersChanged, MemoriesF
 from foremind.domain.errors import ForemindError, StorageUnavailable
 from foremind.llm.prompt.token_counter import CountTokens, estimate_tokens
 from foremind.retrieval.relationship_layers import RelationshipLayers
-from foremind.runtime.byte_bounded_cache import ByteBoundedCache
+from foremind.runtime.caches import ByteBoundedCache
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin, stop
 from foremind.storage.record_store import RecordStore

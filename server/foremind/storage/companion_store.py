@@ -18,7 +18,7 @@ from foremind.domain.announcements import CompanionChanged, LibraryChanged
 from foremind.domain.companion import Chunk, Companion, CompanionFile, Document
 from foremind.domain.errors import NOT_JSON, NotFound
 from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings
-from foremind.runtime.erasable_cache import erasable_cache
+from foremind.runtime.caches import erasable_cache
 from foremind.storage.database import Database, DatabaseConnection
 
 MAX_CHUNKS = 40_000  # searched per companion; about 8,000 pages

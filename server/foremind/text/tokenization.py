@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import Stemmer
 
-from foremind.runtime.erasable_cache import erasable_cache
+from foremind.runtime.caches import erasable_cache
 from foremind.text.folding import composed, folded
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES, UNSPACED, Language

@@ -17,7 +17,7 @@ from foremind.domain.policy import LayerPolicy, RecallPolicy
 from foremind.domain.settings.setting_definitions import LayerName
 from foremind.llm.prompt.sections import Section, StandingLayers
 from foremind.lore.activation import NO_LORE, ActiveLore
-from foremind.runtime.byte_bounded_cache import ByteBoundedCache
+from foremind.runtime.caches import ByteBoundedCache
 from foremind.text.languages.language_files import ENGLISH
 
 _MAX_PER_RELATIONSHIP = 32  # contexts, so that undoing an edit hits the cache

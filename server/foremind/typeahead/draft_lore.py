@@ -25,7 +25,7 @@ from foremind.lore.lorebook import (
     character_note_in,
     lorebook_in,
 )
-from foremind.runtime.byte_bounded_cache import ByteBoundedCache
+from foremind.runtime.caches import ByteBoundedCache
 from foremind.runtime.supervision import run_or_offload
 
 MAX_BYTES = 128 << 20  # of all lorebooks; the largest take some 20 MiB

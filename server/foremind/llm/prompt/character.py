@@ -16,7 +16,7 @@ from foremind.domain.user import NO_NAME
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.quoted_lines import without_tags
 from foremind.llm.prompt.token_counter import CountTokens
-from foremind.runtime.erasable_cache import erasable_cache
+from foremind.runtime.caches import erasable_cache
 
 EXAMPLES_SHARE = 1 / 8  # of the model's context, at most, for the examples of a card
 _CACHED = 64  # personas with their examples, of a few thousand characters each

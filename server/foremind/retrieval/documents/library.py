@@ -34,7 +34,7 @@ from foremind.retrieval.embedding.service import EmbeddingService
 from foremind.retrieval.index.memory_index import Vectors
 from foremind.retrieval.ranking import Numbers, idf, length_norms, saturated
 from foremind.retrieval.relationship_layers import MIN_TOPIC_COSINE, LayerQuery
-from foremind.runtime.byte_bounded_cache import ByteBoundedCache
+from foremind.runtime.caches import ByteBoundedCache
 from foremind.runtime.reader_process import reading
 from foremind.runtime.supervision import SupervisedLoop, Supervisor, begin, stop
 from foremind.storage.companion_store import DocumentStore

@@ -18,7 +18,7 @@ from foremind.domain.memory import IndexedMemory, IndexState, RetrievalQuery, Wo
 from foremind.retrieval.index.memory_index import MemoryIndex
 from foremind.retrieval.ranking import CandidateSet
 from foremind.retrieval.search import StoredCandidates
-from foremind.runtime.byte_bounded_cache import ByteBoundedCache
+from foremind.runtime.caches import ByteBoundedCache
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.supervision import begin, stop
 from foremind.storage.memory_store import MemoryStore

@@ -4,7 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from foremind.runtime.erasable_cache import erasable_cache
+from foremind.runtime.caches import erasable_cache
 from foremind.text.languages.language_files import ENGLISH, LANGUAGES, Script
 
 _MAX_CHARS = 2_000  # the beginning of a text tells its language

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from foremind.runtime.erasable_cache import erasable_cache
+from foremind.runtime.caches import erasable_cache
 from foremind.text.languages.detection import language_of
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.statements.chat_text import ChatSentence, chat_sentences

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foremind.runtime.byte_bounded_cache import ByteBoundedCache
+from foremind.runtime.caches import ByteBoundedCache
 
 _MAX_BYTES = 10
 
