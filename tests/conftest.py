@@ -6,6 +6,7 @@ import importlib
 import itertools
 import logging
 import os
+import pkgutil
 import re
 import shutil
 import sys
@@ -69,10 +70,13 @@ EARLIER_POSTGRES_VARIABLE = "FOREMIND_TEST_POSTGRES"
 PATIENT = {"FOREMIND_RECALL_TIMEOUT_S": str(PATIENCE), "FOREMIND_LAYERS_DEADLINE_MS": "10000"}
 #: The id of the relationship that a new database has first: of its user 1 with its companion 1.
 FIRST_RELATIONSHIP = relationship_id_of(1, 1)
+#: What the server and its libraries consist of, tracked by the garbage collector.
+LASTING: list[object] = []
 #: The file system in memory, of which each test process takes a folder.
 MEMORY = Path("/dev/shm")
 _ORIGIN = "a test"
 _READ_TASKS = {"index-update", "layers-read", "library-read"}
+_SERVER_PACKAGES = ("foremind", "foremind_models", "fair_transport")
 _STOPPED_SERVERS = 8  # that may await collection in a test process
 _VECTORS = re.compile(r"embedding|vector|SELECT \*|\.\*")  # what of a query may hold some
 _POSTGRES_BYTES = 2 * 1024**3  # more than the databases of all test processes take
@@ -110,6 +114,26 @@ def pytest_configure(config: pytest.Config) -> None:
     (handler,) = logging.getLogger().handlers
     # pytest closes the stream in its place before the last tasks have ended.
     cast("logging.StreamHandler[Any]", handler).setStream(sys.__stderr__)
+
+
+def pytest_collection() -> None:
+    """Take down what may hold something of a server's, before tests and their tools are made."""
+    for package in _SERVER_PACKAGES:
+        folders = importlib.import_module(package).__path__
+        for module in pkgutil.walk_packages(folders, f"{package}."):
+            importlib.import_module(module.name)
+    LASTING[:] = gc.get_objects()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage only of what tests make: the tests themselves are most of the heap.
+
+    A server freezes the heap as it starts, with what others have left, and thaws it as it stops.
+    """
+    collector: Any = gc
+    collector.collect()
+    collector.freeze()
+    collector.freeze = collector.unfreeze = lambda: None
 
 
 @pytest.hookimpl(trylast=True)

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterator
+from itertools import compress
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from foremind.domain.turn import Turn
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.sections import Section
 from foremind.typeahead.context_cache import PreparedContext
-from tests.conftest import RunningServer, owner_of
+from tests.conftest import LASTING, RunningServer, owner_of
 
 _KINDS = (IndexedMemory, Recalled, Turn, PastTurn, PreparedContext, Section, Record, TranscriptTurn)
 
@@ -22,7 +23,6 @@ _MAYBE_UNTRACKED = (msgspec.Struct, tuple, dict)  # all other containers are alw
 
 def objects_containing(text: str) -> set[str]:
     """Return the names of the types whose live objects contain `text`."""
-    gc.unfreeze()  # include objects that were frozen when a server started
     gc.collect()
     text = text.lower()
     return {type(item).__name__ for item in _live_objects() if text in repr(item).lower()}
@@ -33,7 +33,7 @@ def _live_objects() -> Iterator[object]:
 
     Such an object is met once for each container that holds it.
     """
-    containers = gc.get_objects()
+    containers = [*gc.get_objects(), *LASTING]
     while containers:
         yield from _instances(containers, _KINDS)
         members = gc.get_referents(*containers)
@@ -47,7 +47,9 @@ def _live_objects() -> Iterator[object]:
 def _instances(objects: list[Any], kinds: tuple[type, ...]) -> list[Any]:
     """Return the instances of these types; each type is looked at once, as there are millions."""
     types = {kind for kind in set(map(type, objects)) if issubclass(kind, kinds)}
-    return [item for item in objects if type(item) in types]
+    if not types:
+        return []
+    return list(compress(objects, map(types.__contains__, map(type, objects))))
 
 
 async def stored_text(server: RunningServer) -> str:
