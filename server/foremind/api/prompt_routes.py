@@ -20,7 +20,7 @@ from foremind.auth.principal import Principal
 from foremind.domain.actions import ACTION
 from foremind.domain.errors import NotFound
 from foremind.domain.turn import MAX_PROMPTS
-from foremind.llm.prompt.assembly import KeptPrompt
+from foremind.llm.prompt.kept_prompt import KeptPrompt
 
 
 class PromptEndpoints:

@@ -27,7 +27,8 @@ from foremind.gateway.session_policy import SessionPolicy
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.speculation import SpeculativeGeneration
 from foremind.llm.openai_model import OpenAIChatModel
-from foremind.llm.prompt.assembly import AssembledPrompt, keep_prompt
+from foremind.llm.prompt.assembly import AssembledPrompt
+from foremind.llm.prompt.kept_prompt import keep_prompt
 from foremind.llm.prompt.layout import Message, PastTurn
 from foremind.llm.prompt.sections import StandingLayers
 from foremind.llm.prompt.token_counter import counter_for

@@ -15,8 +15,9 @@ from foremind.domain.settings.setting_levels import effective_settings, setting_
 from foremind.domain.settings.settings import CompanionSettings, Settings
 from foremind.domain.user import NO_NAME, UTC
 from foremind.domain.world import NO_SCENE, Perceived, Scene, Surroundings, player_account
-from foremind.llm.prompt.assembly import MAX_TURNS, AssembledPrompt, keep_prompt
+from foremind.llm.prompt.assembly import MAX_TURNS, AssembledPrompt
 from foremind.llm.prompt.character import macro_values
+from foremind.llm.prompt.kept_prompt import keep_prompt
 from foremind.llm.prompt.layout import PastTurn, witnessed
 from foremind.llm.prompt.quoted_lines import without_tags
 from foremind.llm.prompt.sections import StandingLayers, memory_lines, section
