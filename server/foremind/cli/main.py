@@ -80,7 +80,7 @@ def load_command(name: str, target: str) -> Any:
     module, _, attribute = target.partition(":")
     if find_spec(module.partition(".")[0]) is None:
         print(
-            "This command is part of foremind-eval, which is not installed: "
+            f"`{name}` is part of foremind-eval, which is not installed: "
             "run `pip install 'foremind[eval]'`, or `make eval` in a checkout.",
             file=sys.stderr,
         )

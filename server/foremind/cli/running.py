@@ -1,4 +1,4 @@
-"""What commands share: running a coroutine, progress messages."""
+"""What commands share: running a coroutine, progress messages, what is logged."""
 
 import asyncio
 import os

@@ -11,6 +11,8 @@ from foremind.domain.announcements import Announcement, MemoriesForgotten
 if TYPE_CHECKING:
     from functools import _lru_cache_wrapper
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 Result = TypeVar("Result")
 
 _caches: "list[_lru_cache_wrapper[Any]]" = []
@@ -34,10 +36,6 @@ def on_announcement(announcement: Announcement) -> None:
     if isinstance(announcement, MemoriesForgotten):
         for cache in _caches:
             cache.cache_clear()
-
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 
 class ByteBoundedCache(LRUCache[Key, Value]):
