@@ -1,15 +1,16 @@
 """Detect callbacks that block the event loop, by their CPU time, while a test runs."""
 
 import asyncio
+import faulthandler
 import gc
 import os
+import re
 import resource
-import sys
+import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ _SAMPLE_S = 0.010  # how often the stack of a running callback is sampled
 #: but a pause of the whole machine, which counts as CPU time.
 _UNSEEN = 2
 _MAX_FRAMES = 6  # innermost frames in a report
+_FRAME = re.compile(r'^  File "(.*)", line (\d+)', re.MULTILINE)
 _TESTS = Path(__file__).parent
 #: Code that is not the server's: tests, test doubles, clients and test runners.
 _NOT_SERVER = (
@@ -112,9 +114,7 @@ class Watchdog:
             self._stolen_s = _stolen_s()
             running = self._running
             if running is not None and running is previous:
-                frame = sys._current_frames().get(self._thread)
-                with suppress(AttributeError):  # the thread runs on, and its frames are reused
-                    running.stacks.append(traceback.extract_stack(frame)[-_MAX_FRAMES:])
+                running.stacks.append(innermost_frames(self._thread)[:_MAX_FRAMES])
             previous = running
 
     def _on_collection(self, phase: str, _: object) -> None:
@@ -124,6 +124,19 @@ class Watchdog:
             self._collection_started = time.thread_time()
         else:
             self._collection_s += time.thread_time() - self._collection_started
+
+
+def innermost_frames(thread: int) -> list[str]:
+    """Return the stack of a running thread as `file:line`, innermost first.
+
+    It is taken in one call that no thread interrupts. Followed frame by frame, a stack goes on
+    changing, and now and then that crashed the process.
+    """
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as file:
+        faulthandler.dump_traceback(file)
+        file.seek(0)
+        _, _, stack = file.read().partition(f"Thread 0x{thread:016x} ")
+    return [f"{Path(name).name}:{line}" for name, line in _FRAME.findall(stack.split("\n\n")[0])]
 
 
 def _stolen_s() -> float:
@@ -148,7 +161,7 @@ class _Run:
     """One run of a callback: its start, also in CPU time of its thread, and sampled stacks."""
 
     def __init__(self, usage: _Usage) -> None:
-        self.stacks: list[list[traceback.FrameSummary]] = []
+        self.stacks: list[list[str]] = []
         self._usage = usage
         self.started = time.perf_counter()
         self.started_cpu_s = usage.cpu_s
@@ -158,10 +171,7 @@ class _Run:
         usage = resource.getrusage(resource.RUSAGE_THREAD)
         kernel_ms = (usage.ru_stime - self._usage.resources.ru_stime) * 1000
         faults = usage.ru_minflt - self._usage.resources.ru_minflt
-        stacks = [
-            " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(stack))
-            for stack in self.stacks
-        ]
+        stacks = [" < ".join(stack) for stack in self.stacks]
         sampled = "\n  ".join(["sampled at", *stacks]) if stacks else "never sampled"
         return f"{kernel_ms:.0f} ms in the kernel, {faults} page faults, {sampled}"
 
