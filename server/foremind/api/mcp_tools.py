@@ -194,9 +194,7 @@ async def _remember(
 ) -> dict[str, object]:
     views = services.relationships
     text = text_of(views, asked.text, "text")
-    companion = await views.stores.companions.find(asked.companion)
-    if companion.retired:
-        raise NotFound("companion: this companion has been retired", param="companion")
+    companion = await views.stores.companions.find_open(asked.companion)
     user_id = principal.effective_user_id
     services.charge(user_id, len(text))
     known = await views.stores.users.get(user_id)

@@ -15,7 +15,7 @@ from foremind.auth.principal import Principal
 from foremind.cards.card_fields import greetings_of
 from foremind.cluster.ring import relationship_key
 from foremind.domain.companion import Companion
-from foremind.domain.errors import Interrupted, InvalidMessage, NotAllowed, NotFound, RateLimited
+from foremind.domain.errors import Interrupted, InvalidMessage, NotAllowed, RateLimited
 from foremind.domain.policy import Policy, policy_for
 from foremind.domain.settings.setting_levels import effective_settings
 from foremind.domain.turn_request import SessionChoice
@@ -33,25 +33,12 @@ from foremind.gateway.session_services import SessionServices
 from foremind.llm.prompt.layout import PastTurn
 from foremind.llm.prompt.token_counter import counter_for
 from foremind.retrieval.prompt_language import prompt_language
-from foremind.storage.companion_store import CompanionStore
 from foremind.text.languages.language_files import ENGLISH
 from foremind.text.languages.prompt_words import load_ages
 
 _RESUME_EXPECTED = "resume: expected the session_id and the seq of an event of a session"
 
 _log = structlog.get_logger("foremind.gateway")
-
-
-async def find_open_companion(companions: CompanionStore, slug: str) -> Companion:
-    """Return a companion with which sessions may be opened.
-
-    Raises:
-        NotFound: there is none, or it has been retired.
-    """
-    companion = await companions.find(slug)
-    if companion.retired:
-        raise NotFound("companion: this companion has been retired", param="companion")
-    return companion
 
 
 class Redirected(Exception):
@@ -114,9 +101,7 @@ class Handshake:
         with registry.opening(principal) as pending:
             await authority.check_revoked(principal)
             address_slot.identify(host=principal.allows("host"))
-            companion = await find_open_companion(
-                self._services.stores.companions, message.companion
-            )
+            companion = await self._services.stores.companions.find_open(message.companion)
             _check_greeting(message, companion)
             pending.check()
             known = self._find(resume, pending, message.companion)

@@ -37,7 +37,7 @@ from foremind.domain.turn_request import (
 from foremind.domain.user import NO_HINTS, UTC, PlayerHints
 from foremind.gateway.event_builders import lore_views, memory_view
 from foremind.gateway.flow_control import cost_of
-from foremind.gateway.handshake import find_open_companion, open_session
+from foremind.gateway.handshake import open_session
 from foremind.gateway.protocol.client_messages import (
     MAX_ID_CHARS,
     MessageEdit,
@@ -432,7 +432,7 @@ class SingleTurns:
         services, registry = self._services, self._registry
         with registry.opening(principal) as pending:
             await services.authority.check_revoked(principal)
-            companion = await find_open_companion(services.stores.companions, slug)
+            companion = await services.stores.companions.find_open(slug)
             known = await services.stores.users.get(principal.effective_user_id)
             if known is not None and not principal.states_name:
                 principal = replace(principal, name=known.name)

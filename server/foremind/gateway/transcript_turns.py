@@ -19,7 +19,6 @@ from foremind.domain.settings.setting_levels import effective_settings
 from foremind.domain.settings.settings import RelationshipSettings
 from foremind.domain.turn import SessionTurn
 from foremind.domain.turn_request import EarlierTurn, TranscriptRequest, TurnEvent, TurnRequest
-from foremind.gateway.handshake import find_open_companion
 from foremind.gateway.session_services import SessionServices
 from foremind.gateway.single_turn import SingleTurns
 from foremind.gateway.transcript import (
@@ -168,7 +167,7 @@ class TranscriptTurns:
     async def _find(self, principal: Principal, slug: str) -> _Circumstances:
         stores, server = self._services.stores, self._services.runtime.settings
         user_id = principal.effective_user_id
-        companion = await find_open_companion(stores.companions, slug)
+        companion = await stores.companions.find_open(slug)
         user = await stores.users.get(user_id)
         relationship: Relationship | None = None
         if user is not None:

@@ -133,6 +133,17 @@ class CompanionStore:
             raise NotFound("companion: expected the slug of a known companion", param="companion")
         return companion_of(row)
 
+    async def find_open(self, slug: str) -> Companion:
+        """Return the companion with this slug, with which sessions may be opened.
+
+        Raises:
+            NotFound: there is none, or it has been retired.
+        """
+        companion = await self.find(slug)
+        if companion.retired:
+            raise NotFound("companion: this companion has been retired", param="companion")
+        return companion
+
     async def named(self, slugs: Sequence[str]) -> dict[str, Companion]:
         """Return those of some companions that exist by slug, without their cards."""
         rows = await self._database.rows("companions_named", [*slugs])

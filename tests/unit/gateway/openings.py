@@ -30,7 +30,7 @@ from foremind.domain.announcements import (
     SessionTaken,
 )
 from foremind.domain.companion import Companion
-from foremind.domain.errors import ForemindError, StorageUnavailable
+from foremind.domain.errors import ForemindError, NotFound, StorageUnavailable
 from foremind.domain.record import LayersState
 from foremind.domain.session_state import NO_STATE, SessionState
 from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings, Settings
@@ -137,6 +137,13 @@ class World:
         retired = self.retired
         await self.wait()
         return Companion(1, slug, "Wren", "", "You are Wren.", CompanionSettings(), 1, retired)
+
+    async def find_open(self, slug: str) -> Companion:
+        """Return a snapshot of the companion, unless it has been retired."""
+        companion = await self.find(slug)
+        if companion.retired:
+            raise NotFound("companion: this companion has been retired", param="companion")
+        return companion
 
     async def get(self, _: int) -> Companion:
         """Return the companion by its id."""
