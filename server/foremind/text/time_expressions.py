@@ -108,6 +108,8 @@ _LAST_BUT_ONE = (
 _NEAR_DAYS = {
     "yesterday": -1, "last night": -1, "today": 0, "tonight": 0, "this morning": 0,
     "this afternoon": 0, "this evening": 0, "tomorrow": 1,
+    # As they are often typed.
+    "yday": -1, "tmrw": 1, "tmr": 1, "tommorow": 1, "tomorow": 1, "tommorrow": 1,
 }  # fmt: skip
 _RELATIVE = (
     rf"(?:{'|'.join(_NEAR_DAYS)}|"
@@ -121,7 +123,8 @@ _RELATIVE = (
 )
 _EXPRESSION = re.compile(
     rf"(?<!\bevery )(?<!\beach )\b"
-    rf"(?P<shift>(?:the |{_COUNT} )?{_UNIT}s? (?P<side>before|after|from) |"
+    rf"(?P<shift>(?:the |{_COUNT} )?(?:{_UNIT}s? |{_PART_OF_DAY}s? (?!from))"
+    rf"(?P<side>before|after|from) |"
     rf"(?P<bound>before|after|since|until|till) )?"
     rf"(?:the )?(?P<date>{_LAST_BUT_ONE}|{_DATE}|{_RELATIVE})",
     re.IGNORECASE | re.ASCII,
@@ -410,9 +413,10 @@ def _shifted(span: Span, match: re.Match[str]) -> Span:
     if not match["shift"]:
         return span
     words = match["shift"].lower().split()
-    unit = next(_DAYS[word.rstrip("s")] for word in words if word.rstrip("s") in _DAYS)
+    units = [_UNITS.get(word.rstrip("s"), word.rstrip("s")) for word in words]
+    unit = next(_DAYS[word] for word in units if word in _DAYS)
     shift = timedelta(days=unit * _count(words[0]))
-    if words[0] in ("the", "week", "month", "weekend", "year", "day"):
+    if words[0] == "the" or units[0] in _DAYS:
         width = timedelta(days=unit)
         return (
             Span(_clamped_shift(span.start, -width), span.start)
