@@ -10,6 +10,8 @@ WORKERS ?= 3
 # How many times as much the random tests do: make test EFFORT=5
 EFFORT ?= 1
 export FOREMIND_DATA_DIR ?= .foremind
+# Tests start hundreds of processes, each of which would compile every file once more.
+unexport PYTHONDONTWRITEBYTECODE
 # A distribution of this repository: from its folder, with what the locks have already installed.
 INSTALL_LOCAL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index
 OURS := --no-emit-package foremind-client --no-emit-package foremind-models --no-emit-package fair-transport

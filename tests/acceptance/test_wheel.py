@@ -11,6 +11,7 @@ import tarfile
 import tomllib
 import urllib.request
 import venv
+from collections.abc import Iterable
 from email import message_from_bytes
 from email.policy import default
 from importlib.metadata import distribution
@@ -18,6 +19,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from packaging.requirements import Requirement
 from readme_renderer import markdown
 
 from foremind import __version__
@@ -52,27 +54,50 @@ def build(folder: Path, out: Path) -> Path:
     return wheel
 
 
-def pip_install(environment: Path, *arguments: str | Path) -> None:
-    """Install into a virtual environment."""
-    python = environment / "bin" / "python"
-    pip: list[str | Path] = [python, "-m", "pip", "install", "--quiet"]
-    subprocess.run([*pip, "--disable-pip-version-check", *arguments], check=True)
+def environment_with(folder: Path, names: Iterable[str], *wheels: Path) -> Path:
+    """Return a virtual environment with wheels, and some distributions of the one that runs this.
+
+    Raises:
+        CalledProcessError: one of them requires another.
+    """
+    venv.create(folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    for name in names:
+        for file in distribution(name).files or ():
+            if file.parts[0] != "..":  # but not its commands
+                (packages / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file.locate(), packages / file)
+    pip(folder, "install", "--quiet", "--no-deps", "--no-index", *wheels)
+    pip(folder, "check")
+    return folder
+
+
+def pip(environment: Path, *arguments: str | Path) -> None:
+    """Run pip for a virtual environment, which has none itself."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    subprocess.run([*command, "--python", environment / "bin" / "python", *arguments], check=True)
+
+
+def locked(lock: str) -> list[str]:
+    """Return the names of the distributions that a lock has for this platform.
+
+    Raises:
+        AssertionError: the environment that runs this has one in another version.
+    """
+    text = (ROOT / "requirements" / lock).read_text("utf-8")
+    lines = re.findall(r"^(\w.*?) *\\$", text, re.M)
+    requirements = [Requirement(line) for line in lines]
+    needed = [item for item in requirements if item.marker is None or item.marker.evaluate()]
+    for requirement in needed:
+        assert distribution(requirement.name).version in requirement.specifier, requirement
+    return [requirement.name for requirement in needed]
 
 
 @pytest.fixture
 def game_server(tmp_path: Path) -> Path:
     """A virtual environment with the client and `websockets`, and nothing else."""
-    environment = tmp_path / "venv"
-    venv.create(environment, with_pip=True)
     wheel = build(CLIENT, tmp_path / "dist")
-    pip_install(environment, "--no-deps", "--no-index", wheel)
-    (packages,) = environment.glob("lib/python*/site-packages")
-    for file in distribution("websockets").files or ():
-        if file.parts[0] != "..":  # but not its command
-            (packages / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(file.locate(), packages / file)
-    subprocess.run([environment / "bin" / "python", "-m", "pip", "check"], check=True)
-    return environment
+    return environment_with(tmp_path / "venv", ["websockets"], wheel)
 
 
 @pytest.mark.parametrize("folder", DISTRIBUTIONS, ids=lambda folder: folder.name)
@@ -150,12 +175,9 @@ async def test_a_game_server_needs_only_the_client_and_websockets(
 @pytest.mark.timeout(900)
 def test_the_wheels_serve_from_an_empty_environment(tmp_path: Path) -> None:
     """With the locked dependencies and nothing of this checkout."""
-    environment, dist = tmp_path / "venv", tmp_path / "dist"
-    venv.create(environment, with_pip=True)
-    lock = ROOT / "requirements" / "runtime.txt"
-    pip_install(environment, "--require-hashes", "-r", lock)
+    dist = tmp_path / "dist"
     needed = [build(folder, dist) for folder in (CLIENT, TRANSPORT, MODELS, SERVER)]
-    pip_install(environment, "--no-deps", *needed)
+    environment = environment_with(tmp_path / "venv", locked("runtime.txt"), *needed)
     assert foremind(environment, "--version").stdout.strip() == __version__
     server = subprocess.Popen(
         [environment / "bin" / "foremind", "serve", "--port", "0"],
@@ -193,8 +215,9 @@ def _check_that_evaluation_is_an_extra(environment: Path, dist: Path) -> None:
         assert len(answer.stderr.splitlines()) == 1
         assert "pip install 'foremind[eval]'" in answer.stderr
     needed = ROOT / "requirements" / "eval.txt"
-    pip_install(environment, "--no-deps", "--require-hashes", "-r", needed)
-    pip_install(environment, "--no-deps", "--no-index", build(EVALUATION, dist))
+    pip(environment, "install", "--quiet", "--no-deps", "--require-hashes", "-r", needed)
+    wheel = build(EVALUATION, dist)
+    pip(environment, "install", "--quiet", "--no-deps", "--no-index", wheel)
     for command_path in ("bench", "eval", "models bench"):
         answer = foremind(environment, *command_path.split(), "--help")
         assert answer.returncode == 0

@@ -13,7 +13,7 @@ import structlog
 
 from foremind.runtime.supervision import SupervisedLoop, Supervisor
 
-_INTERVAL_S = 5.0
+_INTERVAL_S = 30.0
 _GROWTH = 1.25  # of allocated blocks since the last collection
 _NEVER = 2**31 - 1
 
@@ -23,7 +23,7 @@ _log = structlog.get_logger("foremind.runtime.garbage_collection")
 class FullCollectionPolicy:
     """Runs a full collection only when Python's memory has grown by a quarter since the last one.
 
-    Collections of the young generations stay automatic; they take about a millisecond. Objects that
+    Collections of the young generations stay automatic; they take milliseconds. Objects that
     exist on entry are frozen and never scanned: they live as long as the server.
     """
 
