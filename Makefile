@@ -20,7 +20,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-anno
 # What a target does and how long it takes, as stated beside its name: its first line.
 TELL = @sed -n 's/^$@:.*\#\# /$@: /p' Makefile
 
-.PHONY: help setup serve demo world eval quick test lint bench capacity load replay warm background compare announcements hostile lives soak cluster fuzz pictures samples docs lock clean
+.PHONY: help setup serve demo world eval quick test oldest lint bench capacity load replay warm background compare announcements hostile lives soak cluster fuzz pictures samples docs lock clean
 .DEFAULT_GOAL := serve
 
 # The environment is rebuilt only when its lock changes; the stamp is touched last.
@@ -100,6 +100,10 @@ test: $(VENV)/test.stamp $(VENV)/real-model.stamp $(VENV)/postgres16.stamp setup
 	$(TELL)
 	$(BIN)/python -m tests.browser
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --effort $(EFFORT) --maxfail 30
+	@$(MAKE) --no-print-directory oldest
+
+oldest: $(VENV)/test.stamp $(VENV)/postgres16.stamp setup  ## the tests of storage, isolation and paths on PostgreSQL 16; two minutes
+	$(TELL)
 	FOREMIND_TEST_POSTGRES=$(VENV)/postgres16 $(BIN)/python -m pytest -n $(WORKERS) --maxfail 30 -p no:cacheprovider \
 	  tests/integration/test_store.py tests/integration/test_isolation.py tests/integration/test_query_plans.py \
 	  tests/integration/test_steps.py tests/acceptance/test_made_of_turns.py \
