@@ -31,7 +31,6 @@ import msgspec
 import pytest
 import structlog
 
-from foremind.__main__ import YOUNG_ALLOCATIONS
 from foremind.app.configuration import load_settings
 from foremind.app.core import Core, core
 from foremind.app.server import Application, serving
@@ -106,7 +105,6 @@ def pytest_configure(config: pytest.Config) -> None:
         "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
     )
     hypothesis.settings.load_profile("patient")
-    gc.set_threshold(YOUNG_ALLOCATIONS)
     data_dir = Path(os.environ.get("FOREMIND_DATA_DIR", ROOT / ".foremind")).absolute()
     for name in [name for name in os.environ if name.startswith("FOREMIND_")]:
         if name not in (COORDINATOR_VARIABLE, EARLIER_POSTGRES_VARIABLE):

@@ -4,9 +4,9 @@ import gc
 import sys
 from importlib.util import find_spec
 
-#: Allocations between two collections of young objects. Python's 700 suit small programs: here a
-#: third of a start, and a tenth of a message, would be collecting what is still in use.
-YOUNG_ALLOCATIONS = 50_000
+# Allocations between two collections of young objects, until a server is ready: at Python's 700, a
+# tenth of a start or more would be looking through objects that are to stay.
+_ALLOCATIONS_WHILE_STARTING = 50_000
 
 
 def main() -> None:
@@ -16,7 +16,7 @@ def main() -> None:
             "foremind: the server and its commands need a POSIX system such as Linux. On Windows, "
             "run them in WSL 2 or in a container; clients run anywhere."
         )
-    gc.set_threshold(YOUNG_ALLOCATIONS)
+    gc.set_threshold(_ALLOCATIONS_WHILE_STARTING)
     from foremind.cli import main as run_command  # noqa: PLC0415 - imports what only POSIX has
 
     run_command()

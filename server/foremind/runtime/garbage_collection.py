@@ -15,6 +15,7 @@ from foremind.runtime.supervision import SupervisedLoop, Supervisor
 
 _INTERVAL_S = 30.0
 _GROWTH = 1.25  # of allocated blocks since the last collection
+_YOUNG = (700, 10)  # Python's defaults; with longer intervals, one collection takes tens of ms
 _NEVER = 2**31 - 1
 
 _log = structlog.get_logger("foremind.runtime.garbage_collection")
@@ -23,19 +24,19 @@ _log = structlog.get_logger("foremind.runtime.garbage_collection")
 class FullCollectionPolicy:
     """Runs a full collection only when Python's memory has grown by a quarter since the last one.
 
-    Collections of the young generations stay automatic; they take milliseconds. Objects that
+    Collections of the young generations stay automatic; they take about a millisecond. Objects that
     exist on entry are frozen and never scanned: they live as long as the server.
     """
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
-        self._default_thresholds = gc.get_threshold()
+        self._thresholds_before = gc.get_threshold()
         self._baseline = 0  # allocated blocks after the last collection
         self._loop: SupervisedLoop | None = None
 
     async def __aenter__(self) -> Self:
         gc.freeze()
-        gc.set_threshold(*self._default_thresholds[:2], _NEVER)
+        gc.set_threshold(*_YOUNG, _NEVER)
         self._baseline = sys.getallocatedblocks()
         self._loop = self._supervisor.every("garbage", _INTERVAL_S, self._collect_if_grown)
         return self
@@ -43,7 +44,7 @@ class FullCollectionPolicy:
     async def __aexit__(self, *_: object) -> None:
         if self._loop is not None:
             await self._loop.stop()
-        gc.set_threshold(*self._default_thresholds)
+        gc.set_threshold(*self._thresholds_before)
         gc.unfreeze()
 
     async def _collect_if_grown(self) -> None:
