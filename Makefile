@@ -102,7 +102,7 @@ test: $(VENV)/test.stamp $(VENV)/real-model.stamp $(VENV)/postgres16.stamp setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --effort $(EFFORT) --maxfail 30
 	@$(MAKE) --no-print-directory oldest
 
-oldest: $(VENV)/test.stamp $(VENV)/postgres16.stamp setup  ## the tests of storage, isolation and paths on PostgreSQL 16; two minutes
+oldest: $(VENV)/test.stamp $(VENV)/postgres16.stamp setup  ## the tests of storage, isolation and paths on PostgreSQL 16; three minutes
 	$(TELL)
 	FOREMIND_TEST_POSTGRES=$(VENV)/postgres16 $(BIN)/python -m pytest -n $(WORKERS) --maxfail 30 -p no:cacheprovider \
 	  tests/integration/test_store.py tests/integration/test_isolation.py tests/integration/test_query_plans.py \

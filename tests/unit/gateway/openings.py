@@ -30,7 +30,7 @@ from foremind.domain.announcements import (
     SessionTaken,
 )
 from foremind.domain.companion import Companion
-from foremind.domain.errors import ForemindError, NotFound, StorageUnavailable
+from foremind.domain.errors import ForemindError, StorageUnavailable
 from foremind.domain.record import LayersState
 from foremind.domain.session_state import NO_STATE, SessionState
 from foremind.domain.settings.settings import CompanionSettings, RelationshipSettings, Settings
@@ -54,6 +54,7 @@ from foremind.retrieval.relationship_layers import RelationshipLayers
 from foremind.runtime.metrics import Metrics
 from foremind.runtime.services import RuntimeServices
 from foremind.runtime.supervision import Supervisor
+from foremind.storage.companion_store import CompanionStore
 from foremind.typeahead.context_builder import ContextServices
 from foremind.typeahead.context_cache import ContextCache
 from foremind.typeahead.draft_lore import Lorebooks
@@ -138,12 +139,7 @@ class World:
         await self.wait()
         return Companion(1, slug, "Wren", "", "You are Wren.", CompanionSettings(), 1, retired)
 
-    async def find_open(self, slug: str) -> Companion:
-        """Return a snapshot of the companion, unless it has been retired."""
-        companion = await self.find(slug)
-        if companion.retired:
-            raise NotFound("companion: this companion has been retired", param="companion")
-        return companion
+    find_open = CompanionStore.find_open
 
     async def get(self, _: int) -> Companion:
         """Return the companion by its id."""
